@@ -1,0 +1,1 @@
+"""Timeline -> Ledger: where every nanosecond of a device's window went."""

@@ -1,0 +1,1 @@
+"""Columns, intervals, nesting and steps. No I/O and no rules live here."""

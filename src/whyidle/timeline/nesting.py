@@ -1,0 +1,138 @@
+"""Who is inside whom on a host thread, and which event is innermost at each instant.
+
+Vectorised: the edges of properly nested events are sorted once; the open event after an edge is
+the last event that started at the depth then reached.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from whyidle.timeline.columns import I32, I64, Bool, HostEvents
+
+_PASSES = 12  # how often partial overlaps are clipped before the rest is left out
+
+
+@dataclass(frozen=True, eq=False)
+class Segments:
+    """The innermost host event of one thread over time.
+
+    ``bounds`` has shape (n + 1,), ``event`` shape (n,): ``event[i]`` (an index into the host
+    columns, -1 for none) is innermost in [bounds[i], bounds[i + 1]).
+    """
+
+    bounds: I64
+    event: I32
+
+
+@dataclass(frozen=True, eq=False)
+class Nesting:
+    """Parents of all host events, and per thread the innermost event over time.
+
+    ``parent`` and ``depth`` have the shape of the host columns; ``left_out`` marks events whose
+    overlap with others could not be made into a nesting.
+    """
+
+    parent: I32
+    depth: I32
+    left_out: Bool
+    threads: tuple[Segments, ...]
+
+
+def nest(host: HostEvents, threads: int) -> Nesting:
+    """Nest the host events, thread by thread (host columns are sorted by thread)."""
+    n = len(host)
+    parent = np.full(n, -1, np.int32)
+    depth = np.zeros(n, np.int32)
+    left_out = np.zeros(n, np.bool_)
+    bounds = np.searchsorted(host.thread, np.arange(threads + 1))
+    segments = []
+    for thread in range(threads):
+        low, high = int(bounds[thread]), int(bounds[thread + 1])
+        p, d, out, seg = _nest_thread(host.start[low:high], host.end[low:high])
+        parent[low:high] = np.where(p >= 0, p + low, -1)
+        depth[low:high] = d
+        left_out[low:high] = out
+        segments.append(
+            Segments(seg.bounds, np.where(seg.event >= 0, seg.event + low, -1).astype(np.int32))
+        )
+    return Nesting(parent, depth, left_out, tuple(segments))
+
+
+def _nest_thread(start: I64, end: I64) -> tuple[I32, I32, Bool, Segments]:
+    """Nest events sorted by (start, longest first); the result indexes into them."""
+    n = len(start)
+    parent = np.full(n, -1, np.int32)
+    depth = np.zeros(n, np.int32)
+    out = np.zeros(n, np.bool_)
+    lasting = np.flatnonzero(end > start)
+    stop = end[lasting].copy()
+    for _ in range(_PASSES):
+        inner_parent, inner_depth, segments = _open_events(start[lasting], stop)
+        # A child that outlives its parent (clock rounding, asynchronous annotations) is cut at the
+        # parent's end: the parent's own end is what was measured around it.
+        over = (inner_parent >= 0) & (stop > stop[inner_parent])
+        if not over.any():
+            break
+        stop[over] = stop[inner_parent[over]]
+        alive = stop > start[lasting]
+        out[lasting[~alive]] = True
+        lasting, stop = lasting[alive], stop[alive]
+    else:
+        inner_parent, inner_depth, segments = _open_events(start[lasting], stop)
+    parent[lasting] = np.where(inner_parent >= 0, lasting[inner_parent], -1)
+    depth[lasting] = inner_depth
+    event = np.where(segments.event >= 0, lasting[segments.event] if len(lasting) else -1, -1)
+    segments = Segments(segments.bounds, event.astype(np.int32))
+    instant = np.flatnonzero((end == start) | out)
+    if len(instant) and len(segments.event):
+        at = np.searchsorted(segments.bounds, start[instant], side="right") - 1
+        inside = (at >= 0) & (at < len(segments.event))
+        holder = np.where(inside, segments.event[np.clip(at, 0, len(segments.event) - 1)], -1)
+        holder = np.where(holder == instant, -1, holder)
+        parent[instant] = holder
+        depth[instant] = np.where(holder >= 0, depth[holder] + 1, 0)
+    return parent, depth, out, segments
+
+
+def _open_events(start: I64, end: I64) -> tuple[I32, I32, Segments]:
+    """Parent, depth and innermost segments of events with positive length."""
+    n = len(start)
+    if not n:
+        return (
+            np.empty(0, np.int32),
+            np.empty(0, np.int32),
+            Segments(np.empty(0, np.int64), np.empty(0, np.int32)),
+        )
+    by_end = np.argsort(end, kind="stable")
+    # Merge starts and ends; at equal times ends come first.
+    place_of_start = np.arange(n) + np.searchsorted(end[by_end], start, side="right")
+    place_of_end = np.arange(n) + np.searchsorted(start, end[by_end], side="left")
+    time = np.empty(2 * n, np.int64)
+    step = np.empty(2 * n, np.int32)
+    event = np.empty(2 * n, np.int32)
+    time[place_of_start], step[place_of_start] = start, 1
+    event[place_of_start] = np.arange(n)
+    time[place_of_end], step[place_of_end] = end[by_end], -1
+    event[place_of_end] = -1
+    level = np.cumsum(step, dtype=np.int32)
+    # Within one level the edges stay in time order, so "last start before" is a running maximum.
+    by_level = np.argsort(level, kind="stable")
+    opened = np.where(step[by_level] > 0, np.arange(2 * n, dtype=np.int64), -1)
+    sorted_level = level[by_level]
+    new_level = np.flatnonzero(np.diff(sorted_level, prepend=sorted_level[0] - 1))
+    last = np.maximum.accumulate(opened)
+    floor = np.zeros(2 * n, np.int64)
+    floor[new_level] = new_level
+    floor = np.maximum.accumulate(floor)
+    known = last >= floor
+    innermost = np.full(2 * n, -1, np.int32)
+    innermost[by_level] = np.where(known, event[by_level][np.maximum(last, 0)], -1)
+    innermost[level <= 0] = -1
+    before = np.concatenate([[-1], innermost[:-1]]).astype(np.int32)
+    segment_event = innermost[:-1]
+    wide = time[1:] > time[:-1]
+    bounds = np.append(time[:-1][wide], time[-1])
+    return before[place_of_start], level[place_of_start] - 1, Segments(bounds, segment_event[wide])
