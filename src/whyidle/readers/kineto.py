@@ -1,0 +1,497 @@
+"""Reader of PyTorch profiler (Kineto) traces: .json and .json.gz -> Timeline.
+
+Reads what Kineto has written since 2021 for CUDA, HIP and XPU, in either naming ("kernel" or
+"Kernel", "cuda_runtime" or "Runtime"). Other accelerators' rows are counted and told.
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from whyidle.errors import WhyidleError
+from whyidle.readers.trace_json import Event, TraceText, batches
+from whyidle.timeline.columns import (
+    I64,
+    DeviceEvents,
+    DeviceKind,
+    DeviceProperties,
+    HostEvents,
+    HostKind,
+    Source,
+    Thread,
+    Timeline,
+)
+
+_DEVICE = 16  # categories below are host kinds, from here on device kinds
+_CATEGORIES: dict[Any, int] = {
+    "cpu_op": HostKind.OPERATOR,
+    "operator": HostKind.OPERATOR,
+    "user_annotation": HostKind.ANNOTATION,
+    "python_function": HostKind.PYTHON,
+    "runtime": HostKind.RUNTIME,
+    "overhead": HostKind.OVERHEAD,
+    "python_gc": HostKind.GC,
+    "kernel": _DEVICE + DeviceKind.KERNEL,
+    "memcpy": _DEVICE + DeviceKind.MEMCPY,
+    "gpu_memcpy": _DEVICE + DeviceKind.MEMCPY,
+    "memset": _DEVICE + DeviceKind.MEMSET,
+    "gpu_memset": _DEVICE + DeviceKind.MEMSET,
+}
+# Rows that are neither host work nor device activity (the ledger definition, "Device time").
+_IGNORED = {"trace", "gpu_user_annotation", "cuda_sync", "ac2g", "fwdbwd", "async", "none"}
+_ANNOTATION_NAMES = re.compile(r"ProfilerStep#|enumerate\(DataLoader\)|Optimizer\.\w+#")
+_ELEMENT_BYTES = {
+    "byte": 1, "char": 1, "int8": 1, "uint8": 1, "bool": 1, "half": 2, "bfloat16": 2,
+    "float16": 2, "short": 2, "int": 4, "int32": 4, "float": 4, "float32": 4, "long": 8,
+    "int64": 8, "double": 8, "float64": 8, "float8_e4m3fn": 1, "float8_e5m2": 1,
+}  # fmt: skip
+_NS_EPOCH = 10**17  # a timestamp above this can only be nanoseconds: in us it is the year 5138
+
+
+class _Interner(dict[Any, int]):
+    """Numbers for names, in order of appearance."""
+
+    def __missing__(self, key: Any) -> int:
+        number = self[key] = len(self)
+        return number
+
+
+class _Category(dict[Any, int]):
+    """Category text -> kind; -1 for what is no host work and no device activity."""
+
+    def __missing__(self, key: Any) -> int:
+        text = str(key).lower()
+        kind = _CATEGORIES.get(text, -1)
+        if kind < 0 and text.endswith(("_runtime", "_driver")):
+            kind = int(HostKind.RUNTIME)
+        self[key] = kind
+        return kind
+
+
+@dataclass
+class _Columns:
+    """Columns under construction: lists of arrays, one a batch."""
+
+    host: list[tuple[Any, ...]] = field(default_factory=list)
+    device: list[tuple[Any, ...]] = field(default_factory=list)
+    names: _Interner = field(default_factory=_Interner)
+    stacks: _Interner = field(default_factory=_Interner)
+    threads: _Interner = field(default_factory=_Interner)
+    streams: _Interner = field(default_factory=_Interner)
+    category: _Category = field(default_factory=_Category)
+    labels: dict[tuple[str, str], str] = field(default_factory=dict)
+    reserved: dict[int, int] = field(default_factory=dict)
+    unknown: Counter[str] = field(default_factory=Counter)
+    whole_us: bool = True
+    nanoseconds: bool | None = None
+    begin_end: int = 0
+    untimed: int = 0
+    bad_values: int = 0
+
+
+def read_kineto(path: Path, progress: Callable[[int, int], None] | None = None) -> Timeline:
+    """Read one trace file.
+
+    ``progress`` is called with (bytes read, bytes in all) of the file. Raises WhyidleError when
+    nothing can be read from it; damage that could be survived is told in ``Timeline.warnings``.
+    """
+    text = TraceText()
+    columns = _Columns()
+    collecting = gc.isenabled()
+    gc.disable()  # millions of short-lived acyclic objects: the collector only costs time here
+    try:
+        for events in batches(path, text, progress):
+            _add(columns, events)
+    finally:
+        if collecting:
+            gc.enable()
+    return _timeline(path, text, columns)
+
+
+def _add(columns: _Columns, events: list[Event]) -> None:
+    spans = [e for e in events if e.ph == "X"]
+    if len(spans) < len(events):
+        _add_others(columns, events)
+    category = columns.category
+    kinds = np.array([category[e.cat] for e in spans], np.int16)
+    if (kinds < 0).any():
+        for i in np.flatnonzero(kinds < 0):
+            columns.unknown[str(spans[i].cat)] += 1
+    timed = [type(e.ts) is not type(None) for e in spans]
+    if not all(timed):
+        columns.untimed += len(timed) - sum(timed)
+        kinds[~np.array(timed)] = -1
+    host = [spans[i] for i in np.flatnonzero((kinds >= 0) & (kinds < _DEVICE))]
+    device = [spans[i] for i in np.flatnonzero(kinds >= _DEVICE)]
+    if host:
+        _add_host(columns, host, kinds[(kinds >= 0) & (kinds < _DEVICE)])
+    if device:
+        _add_device(columns, device, kinds[kinds >= _DEVICE] - _DEVICE)
+
+
+def _add_host(columns: _Columns, events: list[Event], kinds: Any) -> None:
+    names, threads, stacks = columns.names, columns.threads, columns.stacks
+    start, end = _times(columns, events)
+    correlation = _integers(
+        columns, [-1 if (a := e.args) is None or a.correlation is None else a.correlation
+                  for e in events]
+    )
+    stack = [
+        stacks[a.call_stack] if (a := e.args) is not None and a.call_stack else -1 for e in events
+    ]
+    columns.host.append((
+        start,
+        end,
+        np.array([names[e.name] for e in events], np.int32),
+        kinds.astype(np.uint8),
+        np.array([threads[(e.pid, e.tid)] for e in events], np.int32),
+        correlation,
+        np.array(stack, np.int32),
+    ))  # fmt: skip
+
+
+def _add_device(columns: _Columns, events: list[Event], kinds: Any) -> None:
+    names, streams = columns.names, columns.streams
+    start, end = _times(columns, events)
+    args = [e.args for e in events]
+    device = _integers(columns, [
+        e.pid if (a := e.args) is None or a.device is None else a.device for e in events
+    ])
+    stream = [
+        streams[e.tid if (a := e.args) is None or a.stream is None else a.stream] for e in events
+    ]
+    columns.device.append((
+        start,
+        end,
+        np.array([names[e.name] for e in events], np.int32),
+        kinds.astype(np.uint8),
+        device,
+        np.array(stream, np.int64),
+        _integers(columns, [-1 if a is None or a.correlation is None else a.correlation
+                            for a in args]),
+        _integers(columns, [_bytes(a) for a in args]),
+        _integers(columns, [_blocks(a) for a in args]),
+    ))  # fmt: skip
+
+
+def _bytes(args: Any) -> Any:
+    if args is None:
+        return -1
+    if args.bytes is not None:
+        return args.bytes
+    if args.in_nelems is not None:
+        size = _ELEMENT_BYTES.get(str(args.dtype).lower().removeprefix("c10::"), 0)
+        return args.in_nelems * size if size and isinstance(args.in_nelems, int) else -1
+    return -1 if args.size is None else args.size
+
+
+def _blocks(args: Any) -> int:
+    grid = None if args is None else args.grid
+    if not isinstance(grid, list) or not grid:
+        return -1
+    blocks = 1
+    for side in grid:
+        if not isinstance(side, int):
+            return -1
+        blocks *= side
+    return blocks if blocks < 2**62 else -1
+
+
+def _add_others(columns: _Columns, events: list[Event]) -> None:
+    """Thread names, memory counters, and a count of what is not read."""
+    for e in events:
+        ph = e.ph
+        if ph == "X" or ph in ("s", "f", "t"):
+            continue
+        if ph == "M" and e.name == "thread_name" and e.args is not None:
+            columns.labels[(str(e.pid), str(e.tid))] = str(e.args.name or "")
+        elif ph == "i" and e.name == "[memory]" and e.args is not None:
+            total, index = e.args.total_reserved, e.args.device_id
+            if isinstance(total, int) and isinstance(index, int) and index >= 0:
+                columns.reserved[index] = max(columns.reserved.get(index, 0), total)
+        elif ph in ("B", "E"):
+            columns.begin_end += 1
+
+
+def _times(columns: _Columns, events: list[Event]) -> tuple[I64, I64]:
+    """Start and end in ns, exact to the clock that wrote them."""
+    start, whole = _to_ns(columns, [e.ts for e in events])
+    length, _ = _to_ns(columns, [0 if e.dur is None else e.dur for e in events])
+    if columns.nanoseconds is None:
+        columns.nanoseconds = bool(np.median(start) > _NS_EPOCH * 1000)
+    if columns.nanoseconds:
+        start, length = start // 1000, length // 1000
+        whole = False
+    columns.whole_us &= whole
+    untimed = sum(e.dur is None for e in events)
+    columns.untimed += untimed
+    return start, start + np.maximum(length, 0)
+
+
+def _to_ns(columns: _Columns, values: list[Any]) -> tuple[I64, bool]:
+    """Microseconds as numbers or text -> ns, and whether all were whole microseconds."""
+    try:
+        us = np.fromiter(values, np.float64, len(values))
+    except (TypeError, ValueError):
+        return _text_to_ns(columns, values)
+    if len(us) and not (np.abs(us) < 2**53).all():
+        return _text_to_ns(columns, values)
+    floor = np.floor(us)
+    fraction = np.rint((us - floor) * 1000)
+    return floor.astype(np.int64) * 1000 + fraction.astype(np.int64), not fraction.any()
+
+
+def _text_to_ns(columns: _Columns, values: list[Any]) -> tuple[I64, bool]:
+    fixed = _fixed_text_to_ns(values)
+    if fixed is not None:
+        return fixed, False
+    result = np.zeros(len(values), np.int64)
+    whole = True
+    for i, value in enumerate(values):
+        try:
+            exact = Decimal(str(value).strip()) * 1000
+            ns = int(exact.to_integral_value())
+            if abs(ns) >= 2**62:
+                # Nanoseconds since 1970 given as such: three more digits than int64 holds.
+                ns = int(exact.to_integral_value() // 1000)
+                columns.nanoseconds = False
+            result[i] = ns
+            whole &= ns % 1000 == 0
+        except (InvalidOperation, ValueError, OverflowError):
+            columns.bad_values += 1
+    return result, whole
+
+
+def _fixed_text_to_ns(values: list[Any]) -> I64 | None:
+    """The fast case: all texts alike, digits with three decimals."""
+    first = values[0]
+    if type(first) is not str or len(first) < 5 or first[-4] != ".":
+        return None
+    width = len(first)
+    if set(map(type, values)) != {str} or set(map(len, values)) != {width}:
+        return None
+    try:
+        digits = np.frombuffer("".join(values).encode("ascii"), np.uint8).reshape(-1, width)
+    except (UnicodeEncodeError, ValueError):
+        return None
+    if not (digits[:, -4] == ord(".")).all():
+        return None
+    digits = np.delete(digits, width - 4, axis=1).astype(np.int64) - ord("0")
+    if not ((digits >= 0) & (digits <= 9)).all() or width - 1 > 19:
+        return None
+    return digits @ (10 ** np.arange(width - 2, -1, -1, dtype=np.int64))
+
+
+def _integers(columns: _Columns, values: list[Any]) -> I64:
+    """Whole numbers, also as text or hex text; what is none becomes -1 and is counted."""
+    try:
+        return np.array(values, np.int64)
+    except (TypeError, ValueError, OverflowError):
+        return np.array([_integer(columns, v) for v in values], np.int64)
+
+
+def _integer(columns: _Columns, value: Any) -> int:
+    try:
+        number = int(value, 0) if isinstance(value, str) else int(value)
+        if -(2**63) <= number < 2**63:
+            return number
+    except (TypeError, ValueError, OverflowError):
+        pass
+    columns.bad_values += 1
+    return -1
+
+
+def _concatenate(parts: list[tuple[Any, ...]], types: Iterable[Any]) -> list[Any]:
+    if not parts:
+        return [np.empty(0, t) for t in types]
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    parts.clear()
+    return columns
+
+
+def _timeline(path: Path, text: TraceText, columns: _Columns) -> Timeline:
+    names = ["(unnamed)" if n is None else n if isinstance(n, str) else str(n)
+             for n in columns.names]
+    threads, merged = _threads(columns)
+    host = _host(columns, names, merged)
+    main = _main_thread(host, names, threads)
+    device = _device(columns, host)
+    metadata = text.metadata
+    distributed = metadata.get("distributedInfo")
+    distributed = distributed if isinstance(distributed, dict) else {}
+    properties = _properties(metadata.get("deviceProperties"))
+    used = [p.name for p in properties if p.index in set(device.device.tolist())]
+    warnings = _warnings(path, text, columns, len(host) + len(device))
+    if not len(host) and not len(device) and not text.metadata and not columns.unknown:
+        raise WhyidleError(f"{path}: {_nothing(text)}; record it again with torch.profiler")
+    return Timeline(
+        source=Source(
+            str(path),
+            "kineto",
+            _count(distributed.get("rank")),
+            _count(distributed.get("world_size")),
+            used[0] if used else None,
+        ),
+        names=names,
+        stacks=[str(s) for s in columns.stacks],
+        threads=threads,
+        main_thread=main,
+        host=host,
+        device=device,
+        devices=properties,
+        resolution_ns=1000 if columns.whole_us and len(host) + len(device) else 1,
+        has_operators=bool((host.kind == HostKind.OPERATOR).any()),
+        has_python=bool((host.kind == HostKind.PYTHON).any()),
+        peak_reserved_bytes=columns.reserved,
+        warnings=warnings,
+    )
+
+
+def _nothing(text: TraceText) -> str:
+    if text.lost:
+        return f"none of its {text.lost} pieces of events could be decoded"
+    return "it holds no event"
+
+
+def _threads(columns: _Columns) -> tuple[list[Thread], Any]:
+    """Threads, with (25738, "25738") and ("25738", "25738") made one."""
+    unique = _Interner()
+    merged = np.array([unique[(str(p), str(t))] for p, t in columns.threads], np.int32)
+    return [Thread(p, t, columns.labels.get((p, t), "")) for p, t in unique], merged
+
+
+def _host(columns: _Columns, names: list[str], merged: Any) -> HostEvents:
+    types = (np.int64, np.int64, np.int32, np.uint8, np.int32, np.int64, np.int32)
+    start, end, name, kind, thread, correlation, stack = _concatenate(columns.host, types)
+    if len(start):
+        thread = merged[thread]
+        # Old profilers wrote annotations as operators.
+        annotation = np.array([bool(_ANNOTATION_NAMES.match(n)) for n in names])
+        kind[annotation[name] & (kind == HostKind.OPERATOR)] = HostKind.ANNOTATION
+        order = np.lexsort((kind, -end, start, thread))
+        start, end, name, kind, thread, correlation, stack = (
+            column[order] for column in (start, end, name, kind, thread, correlation, stack)
+        )
+    return HostEvents(start, end, name, kind, thread, correlation, stack)
+
+
+def _device(columns: _Columns, host: HostEvents) -> DeviceEvents:
+    types = (np.int64, np.int64, np.int32, np.uint8, *([np.int64] * 5))
+    parts = _concatenate(columns.device, types)
+    start, end, name, kind, device, stream, correlation, size, blocks = parts
+    if len(start):
+        labels = [_stream_label(s, i) for i, s in enumerate(columns.streams)]
+        stream = np.array(labels, np.int64)[stream]
+    order = np.lexsort((end, start, device))
+    return DeviceEvents(
+        start[order],
+        end[order],
+        name[order],
+        kind[order],
+        device[order].astype(np.int32),
+        stream[order],
+        correlation[order],
+        size[order],
+        blocks[order],
+        _launches(host, correlation[order]),
+    )
+
+
+def _stream_label(stream: Any, number: int) -> int:
+    """A stream's own number; streams named by pointers or words get one above 2^31."""
+    try:
+        label = int(str(stream).removeprefix("stream "), 0)
+        return label if -(2**31) <= label < 2**31 else 2**31 + number
+    except ValueError:
+        return 2**31 + number
+
+
+def _launches(host: HostEvents, correlation: I64) -> Any:
+    """For each device event the runtime call with its correlation id (the first, if several)."""
+    calls = np.flatnonzero((host.kind == HostKind.RUNTIME) & (host.correlation > 0))
+    if not len(calls):
+        return np.full(len(correlation), -1, np.int32)
+    order = np.argsort(host.correlation[calls], kind="stable")
+    calls = calls[order]
+    sorted_ids = host.correlation[calls]
+    at = np.minimum(np.searchsorted(sorted_ids, correlation), len(calls) - 1)
+    found = (sorted_ids[at] == correlation) & (correlation > 0)
+    return np.where(found, calls[at], -1).astype(np.int32)
+
+
+def _main_thread(host: HostEvents, names: list[str], threads: list[Thread]) -> int:
+    """The thread that runs the training loop.
+
+    The one with the step annotations; else the one with most operators and runtime calls outside
+    autograd's own nodes, where the process's first thread (tid = pid) wins a tie.
+    """
+    if not len(host):
+        return -1
+    steps = np.array([n.startswith("ProfilerStep#") for n in names], np.bool_)
+    work = (host.kind == HostKind.OPERATOR) | (host.kind == HostKind.RUNTIME)
+    autograd = np.array([n.startswith("autograd::engine") for n in names], np.bool_)
+    worked = np.bincount(host.thread[work], minlength=len(threads))
+    count = worked.astype(np.float64)
+    nodes = np.bincount(host.thread[autograd[host.name]], minlength=len(threads))
+    count[nodes > 0] = np.minimum(count[nodes > 0], 0.25)
+    first = np.array([t.pid == t.tid for t in threads])
+    count += np.where(first, 0.5, 0.0)
+    in_step = np.bincount(
+        host.thread[steps[host.name] & (host.kind == HostKind.ANNOTATION)], minlength=len(threads)
+    )
+    in_step = np.where(worked > 0, in_step, 0)  # an annotation from another process's thread
+    return int(np.argmax(in_step)) if in_step.any() else int(np.argmax(count))
+
+
+def _properties(devices: Any) -> tuple[DeviceProperties, ...]:
+    found = []
+    for d in devices if isinstance(devices, list) else []:
+        if isinstance(d, dict) and isinstance(d.get("id"), int):
+            found.append(
+                DeviceProperties(
+                    d["id"],
+                    str(d.get("name", "")),
+                    _count(d.get("numSms")) or 0,
+                    _count(d.get("totalGlobalMem")) or 0,
+                    (_count(d.get("computeMajor")) or 0, _count(d.get("computeMinor")) or 0),
+                )
+            )
+    return tuple(found)
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _warnings(path: Path, text: TraceText, columns: _Columns, events: int) -> tuple[str, ...]:
+    told = []
+    if text.damage.what or text.cut_off:
+        why = text.damage.what or "the text ends before the list of events does"
+        told.append(f"{path}: incomplete, {why}; the {events} whole events were read, "
+                    "what came after them is missing")
+    if text.lost:
+        told.append(f"{path}: {text.lost} pieces of broken text could not be decoded and are left out")
+    if text.repaired:
+        told.append(f"{path}: {text.repaired} pieces of the text held invalid JSON (bad escapes, NaN "
+                    "or control characters) and were repaired")
+    if columns.begin_end:
+        told.append(f"{path}: {columns.begin_end} begin/end (B, E) events are not read")
+    if columns.untimed:
+        told.append(f"{path}: {columns.untimed} events without a time or duration are taken as instants "
+                    "or left out")
+    if columns.bad_values:
+        told.append(f"{path}: {columns.bad_values} values that should be numbers are not and are ignored")
+    others = Counter({c: n for c, n in columns.unknown.items() if c.lower() not in _IGNORED})
+    if others:
+        listed = ", ".join(f"{c} ({n})" for c, n in others.most_common(5))
+        told.append(f"{path}: rows of categories that are not GPU activity here are not counted: {listed}")
+    return tuple(told)
