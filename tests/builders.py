@@ -36,7 +36,7 @@ _HOST_CATEGORY = {
     HostKind.OPERATOR: "cpu_op",
     HostKind.RUNTIME: "cuda_runtime",
     HostKind.OVERHEAD: "overhead",
-    HostKind.GC: "python_function",
+    HostKind.GC: "python_gc",
 }
 _DEVICE_CATEGORY = {
     DeviceKind.KERNEL: "kernel",

@@ -1,0 +1,110 @@
+"""Picking host events by name, by what they lie under, and finding the code line they came from."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+import numpy as np
+
+from whyidle.timeline.columns import I32, Bool, HostKind, Timeline
+from whyidle.timeline.nesting import Nesting
+
+# "path/file.py(12): function", as the profiler names a Python call.
+_FRAME = re.compile(r"^(?P<file>.+?\.pyx?)\((?P<line>\d+)\): (?P<function>.+)$")
+# Code the user does not edit: installed packages, the interpreter's library, the launcher.
+_LIBRARY = re.compile(
+    r"(^|/)(site-packages|dist-packages|lib/python[\d.]+|torch|transformers|accelerate|lightning"
+    r"|pytorch_lightning|deepspeed|<frozen [^>]*>)/"
+    r"|^<|^(threading|runpy|contextlib|functools|selectors|queue|socket|subprocess)\.py$"
+    r"|^(concurrent|multiprocessing|asyncio|importlib|logging|json|collections|encodings)/"
+)
+
+
+def name_mask(names: list[str], pattern: str | re.Pattern[str]) -> Bool:
+    """Which of ``names`` the regular expression is found in, shape (len(names),)."""
+    found = re.compile(pattern).search
+    return np.fromiter((found(name) is not None for name in names), np.bool_, len(names))
+
+
+def events_named(
+    timeline: Timeline, pattern: str | re.Pattern[str], kinds: tuple[HostKind, ...] | None = None
+) -> Bool:
+    """Host events whose name the regular expression is found in, shape (len(host),).
+
+    ``kinds`` keeps only events of these kinds.
+    """
+    host = timeline.host
+    if not len(host):
+        return np.zeros(0, np.bool_)
+    chosen: Bool = name_mask(timeline.names, pattern)[host.name]
+    if kinds is not None:
+        chosen = chosen & np.isin(host.kind, np.array(kinds, np.uint8))
+    return chosen
+
+
+def under(nesting: Nesting, roots: Bool) -> Bool:
+    """Host events that are roots or have a root among their ancestors, shape (len(host),)."""
+    inside = roots.copy()
+    if not roots.any():
+        return inside
+    order = np.argsort(nesting.depth, kind="stable")
+    levels = np.searchsorted(nesting.depth[order], np.arange(1, int(nesting.depth.max()) + 2))
+    # A parent is one level up, so each level only needs the one before it.
+    for low, high in pairwise(levels.tolist()):
+        rows = order[low:high]
+        inside[rows] |= of_host(inside, nesting.parent[rows])
+    return inside
+
+
+def of_host(mask: Bool, index: I32) -> Bool:
+    """``mask`` over host events looked up at host indices; -1 (no event) gives False."""
+    if not len(mask):
+        return np.zeros(len(index), np.bool_)
+    found: Bool = mask[np.maximum(index, 0)] & (index >= 0)
+    return found
+
+
+def chain(nesting: Nesting, host_index: int) -> list[int]:
+    """The event and its ancestors, innermost first."""
+    found = []
+    while host_index >= 0:
+        found.append(host_index)
+        host_index = int(nesting.parent[host_index])
+    return found
+
+
+def location(timeline: Timeline, nesting: Nesting, host_index: int) -> str | None:
+    """The code line an event came from, as "file.py:12 (function)", or None.
+
+    The innermost line outside torch and installed packages, from Python calls around the event or
+    from the call stack of it or an event around it; the innermost library line where no other is
+    recorded.
+    """
+    library = None
+    for index in chain(nesting, host_index):
+        for frame in _frames(timeline, index):
+            match = _FRAME.match(frame)
+            if match is None:
+                continue
+            text = f"{match['file']}:{match['line']} ({match['function']})"
+            if not _LIBRARY.search(match["file"]):
+                return text
+            library = library or text
+    return library
+
+
+def _frames(timeline: Timeline, index: int) -> list[str]:
+    """Frames recorded at one host event, innermost first."""
+    host = timeline.host
+    if host.kind[index] == HostKind.PYTHON:
+        return [timeline.names[host.name[index]]]
+    if host.stack[index] >= 0:
+        stack: str = timeline.stacks[int(host.stack[index])]
+        return stack.split(";")
+    return []
+
+
+def user_code(place: str) -> bool:
+    """Whether a place given by ``location`` is outside torch and installed packages."""
+    return not _LIBRARY.search(place.rpartition(" (")[0].rpartition(":")[0])
