@@ -1,0 +1,79 @@
+"""The window of a device's ledger, and the steps inside it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from whyidle.ledger.model import Steps
+from whyidle.timeline.columns import Timeline
+from whyidle.timeline.steps import StepMarks, find_steps
+
+
+def window_of(timeline: Timeline, device: int) -> tuple[tuple[int, int], Steps, tuple[str, ...]]:
+    """Window [start, end) in ns, steps, and warnings for a device that has activity.
+
+    From the start of the first step to the end of the last device work of the last step (work
+    launched during it); without steps, the span of the device's activity.
+    """
+    rows = timeline.device.device == device
+    span = int(timeline.device.start[rows].min()), int(timeline.device.end[rows].max())
+    marks = find_steps(timeline, device)
+    if marks is None:
+        return span, _whole(span), ()
+    end, warnings = _end(timeline, device, marks)
+    start = int(marks.start[0])
+    if end <= start or not _active_within(timeline, device, start, end):
+        told = f"device {device} is idle throughout the steps found by {marks.how}"
+        return span, _whole(span), (f"{told}; its whole activity is taken instead",)
+    steps = Steps(marks.start[marks.start < end], marks.source, marks.how)
+    if outside := _busy_outside(timeline, device, start, end):
+        share = outside / (outside + max(_busy_inside(timeline, device, start, end), 1))
+        if share > 0.01:
+            warnings += (
+                f"device {device}: {outside / 1e6:.1f} ms of device work lies before the first "
+                "step or after the last one and is not in the window",
+            )
+    return (start, end), steps, warnings
+
+
+def _whole(span: tuple[int, int]) -> Steps:
+    return Steps(np.array([span[0]], np.int64), "span", "no step found: the whole activity")
+
+
+def _end(timeline: Timeline, device: int, marks: StepMarks) -> tuple[int, tuple[str, ...]]:
+    if not marks.on_host:
+        return int(marks.end[-1]), ()
+    low, high = int(marks.start[-1]), int(marks.end[-1])
+    events = timeline.device
+    mine = events.device == device
+    launched = mine & (events.launch >= 0)
+    if launched.any():
+        at = timeline.host.start[events.launch[launched]]
+        inside = (at >= low) & (at < high)
+        if inside.any():
+            return int(events.end[launched][inside].max()), ()
+    else:
+        inside = mine & (events.start >= low) & (events.start < high)
+        if inside.any():
+            return int(events.end[inside].max()), ()
+    told = f"device {device}: no work was launched in the last step; the window ends with its mark"
+    return high, (told,)
+
+
+def _active_within(timeline: Timeline, device: int, start: int, end: int) -> bool:
+    events = timeline.device
+    return bool(((events.device == device) & (events.end > start) & (events.start < end)).any())
+
+
+def _busy_inside(timeline: Timeline, device: int, start: int, end: int) -> int:
+    events = timeline.device
+    mine = events.device == device
+    low, high = np.clip(events.start[mine], start, end), np.clip(events.end[mine], start, end)
+    return int((high - low).sum())
+
+
+def _busy_outside(timeline: Timeline, device: int, start: int, end: int) -> int:
+    events = timeline.device
+    mine = events.device == device
+    total = int((events.end[mine] - events.start[mine]).sum())
+    return total - _busy_inside(timeline, device, start, end)
