@@ -21,6 +21,7 @@ from whyidle.reports.model import DeviceReport, FindingReport, Report
 from whyidle.reports.words import MEANING, count, device_title, duration, percent, plain
 
 MAX_DEVICES = 4  # beyond this, one summary with the spread instead of a ledger each
+_EXPLAINED_DEVICES = 2  # beyond this, accounts are named but not explained
 _MAX_WIDTH = 110
 _MAX_ROWS = 8  # accounts over all ledgers shown; the rest of each in one row
 _MAX_FINDINGS = 4
@@ -53,7 +54,8 @@ def render(report: Report, console: Console) -> str:
         blocks.append(_summary(report.devices, console.width, glyphs))
     else:
         rows = _MAX_ROWS // max(len(report.devices), 1)
-        blocks += [_device(device, rows, console.width, glyphs) for device in report.devices]
+        told = len(report.devices) <= _EXPLAINED_DEVICES
+        blocks += [_device(d, rows, told, console.width, glyphs) for d in report.devices]
     if report.findings:
         blocks.append(_findings(report, glyphs))
     if report.warnings:
@@ -78,7 +80,9 @@ def _verdict(report: Report) -> Text:
     return Text(plain(report.verdict.sentence), style=style)
 
 
-def _device(device: DeviceReport, rows: int, width: int, glyphs: Glyphs) -> Group:
+def _device(
+    device: DeviceReport, rows: int, explained: bool, width: int, glyphs: Glyphs
+) -> Group:
     window = device.window[1] - device.window[0]
     lines: list[RenderableType] = [_heading(device)]
     if device.window_source != "steps":
@@ -87,7 +91,8 @@ def _device(device: DeviceReport, rows: int, width: int, glyphs: Glyphs) -> Grou
     if window > 0:
         parts = parts_of(totals, window)
         lines.append(ledger_bar(parts, width, glyphs))
-        lines.append(_accounts(_rows(parts, rows), max(len(device.step_ns), 1), glyphs))
+        steps = max(len(device.step_ns), 1)
+        lines.append(_accounts(_rows(parts, rows), steps, explained, glyphs))
     return Group(*lines)
 
 
@@ -121,14 +126,14 @@ def _table(*headers: str) -> Table:
     return table
 
 
-def _accounts(parts: list[Part], steps: int, glyphs: Glyphs) -> Table:
-    table = _table("  account", "per step" if steps > 1 else "time", "share", "what it is")
+def _accounts(parts: list[Part], steps: int, explained: bool, glyphs: Glyphs) -> Table:
+    table = _table("  account", "per step" if steps > 1 else "time", "share", "what it is" if explained else "")
     for part in parts:
         table.add_row(
             _name(part, glyphs),
             duration(part.ns / steps),
             percent(part.share),
-            _what(part),
+            _what(part) if explained else Text(),
         )
     return table
 
