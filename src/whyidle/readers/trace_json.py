@@ -99,6 +99,22 @@ def batches(path: Path, text: TraceText, progress: Progress | None = None) -> It
 
     Raises WhyidleError when the file is empty, unreadable or holds no trace events.
     """
+    yield from _batches(path, text, _Decoder, progress)
+
+
+def raw_batches(
+    path: Path, text: TraceText, progress: Progress | None = None
+) -> Iterator[list[bytes]]:
+    """Yield the events of the file as the text that each is written in, valid JSON one by one.
+
+    Like ``batches`` in everything else; ``text.metadata`` is complete when the iteration ends.
+    """
+    yield from _batches(path, text, _RawDecoder, progress)
+
+
+def _batches(
+    path: Path, text: TraceText, kind: type[_Decoder], progress: Progress | None
+) -> Iterator[list[Any]]:
     stream = chunks(path, text.damage, progress)
     buffer = _skip_head(path, stream, text)
     decoder: _Decoder | None = None
@@ -111,11 +127,11 @@ def batches(path: Path, text: TraceText, progress: Progress | None = None) -> It
             if len(buffer) > _HEAD_LIMIT:
                 buffer = b""
             continue
-        decoder = decoder or _Decoder(buffer, text)
+        decoder = decoder or kind(buffer, text)
         events, buffer, ended = decoder.take(buffer)
         yield events
     if not ended:
-        decoder = decoder or _Decoder(buffer, text)
+        decoder = decoder or kind(buffer, text)
         events, buffer = decoder.finish(buffer)
         yield events
     _read_tail(buffer, text)
@@ -294,6 +310,21 @@ class _Decoder:
         if open_from is not None:
             self.text.lost += 1
         return kept
+
+
+class _RawDecoder(_Decoder):
+    """Gives each event as its text; msgspec checks that it is JSON without building values."""
+
+    def __init__(self, first: bytes, text: TraceText) -> None:
+        super().__init__(first, text)
+        self.raw = msgspec.json.Decoder(list[msgspec.Raw])
+
+    def _decode(self, piece: bytes) -> list[Any] | None:
+        try:
+            piece.decode()  # msgspec does not look at the encoding of what it skips
+            return [bytes(event) for event in self.raw.decode(b"".join((b"[", piece, b"]")))]
+        except _REFUSED:
+            return None
 
 
 def _from_loose(e: _LooseEvent) -> Event:

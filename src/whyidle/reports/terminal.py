@@ -127,7 +127,8 @@ def _table(*headers: str) -> Table:
 
 
 def _accounts(parts: list[Part], steps: int, explained: bool, glyphs: Glyphs) -> Table:
-    table = _table("  account", "per step" if steps > 1 else "time", "share", "what it is" if explained else "")
+    time, what = "per step" if steps > 1 else "time", "what it is" if explained else ""
+    table = _table("  account", time, "share", what)
     for part in parts:
         table.add_row(
             _name(part, glyphs),
