@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from whyidle.causes.model import Remedy
+from whyidle.causes.evidence import Remedy
 from whyidle.ledger.accounts import ACCOUNTS, INDEX
 from whyidle.reports.model import (
     AccountLine,

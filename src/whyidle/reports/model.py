@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from whyidle.causes.model import Remedy
+from whyidle.causes.evidence import Remedy
 from whyidle.ledger.model import Ledger
 from whyidle.timeline.columns import DeviceProperties, Source, Timeline
 from whyidle.timeline.nesting import Nesting
