@@ -90,9 +90,7 @@ def read(path: Path) -> dict[str, npt.NDArray[Any]]:
             )
         )
     names = ("ts", "dur", "name", "cat", "thread", "correlation", "device", "stream")
-    return {
-        name: np.concatenate([batch[i] for batch in batches]) for i, name in enumerate(names)
-    }
+    return {name: np.concatenate([batch[i] for batch in batches]) for i, name in enumerate(names)}
 
 
 if __name__ == "__main__":
