@@ -127,7 +127,10 @@ def _device_report(timeline: Timeline, ledger: Ledger) -> DeviceReport:
     properties = timeline.properties(ledger.device)
     lines = tuple(
         AccountLine(
-            ACCOUNTS[i].name, _cause(timeline, ledger, i), int(totals[i]), int(totals[i]) / window
+            ACCOUNTS[i].name,
+            _cause(timeline, ledger, int(i)),
+            int(totals[i]),
+            int(totals[i]) / window,
         )
         for i in np.flatnonzero(totals)
     )
@@ -179,9 +182,7 @@ def _kernels(timeline: Timeline, ledgers: tuple[Ledger, ...]) -> tuple[KernelLin
         return ()
     ns = events.end[rows] - events.start[rows]
     order = np.argsort(events.name[rows], kind="stable")
-    names, first, count = np.unique(
-        events.name[rows][order], return_index=True, return_counts=True
-    )
+    names, first, count = np.unique(events.name[rows][order], return_index=True, return_counts=True)
     total = np.add.reduceat(ns[order], first)
     lines = []
     for i in np.argsort(-total, kind="stable")[:_KERNELS_KEPT]:

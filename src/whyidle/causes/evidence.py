@@ -38,8 +38,9 @@ class Evidence:
         """Mask of the free segments in the named accounts; "idle." takes all below it."""
         wanted = np.zeros(len(ACCOUNTS), np.bool_)
         for account, i in INDEX.items():
-            wanted[i] = any(account == n or (n.endswith(".") and account.startswith(n))
-                            for n in names)
+            wanted[i] = any(
+                account == n or (n.endswith(".") and account.startswith(n)) for n in names
+            )
         return self.free & wanted[self.ledger.segments.account]
 
     def ns(self, mask: Bool) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -76,8 +77,12 @@ _OPERATORS = _patterns(
 )
 
 _RUNTIME = _patterns(
-    (r"(Device|Stream|Event|Ctx|Queue)_?Synchronize|zeEventHostSynchronize|waitStream|"
-     r"synchronizeStream", "idle.sync", _SYNC),
+    (
+        r"(Device|Stream|Event|Ctx|Queue)_?Synchronize|zeEventHostSynchronize|waitStream|"
+        r"synchronizeStream",
+        "idle.sync",
+        _SYNC,
+    ),
     (
         r"^(cuda|hip|cu)(Malloc|Free|Host|ExtHost|Mem(Alloc|Free|HostAlloc|Create|Map|Unmap|"
         r"Release|AddressReserve|AddressFree|SetAccess))|^zeMem(Alloc|Free)",
@@ -89,7 +94,7 @@ _RUNTIME = _patterns(
         "idle.compile",
         _COMPILE,
     ),
-)  # fmt: skip
+)
 
 _PYTHON = _patterns(
     (
@@ -211,7 +216,8 @@ def label_host(timeline: Timeline, nesting: Nesting) -> HostLabels:
         strength[level] = np.where(weaker, strength[parent], strength[level])
         waits[level] |= waits[parent]
     passive = (account == python) & (
-        (host.kind == HostKind.ANNOTATION) | ((host.kind == HostKind.PYTHON) & passive_name[host.name])
+        (host.kind == HostKind.ANNOTATION)
+        | ((host.kind == HostKind.PYTHON) & passive_name[host.name])
     )
     return HostLabels(account, waits, passive)
 
@@ -222,7 +228,7 @@ def _levels(nesting: Nesting) -> list[np.ndarray[tuple[int], np.dtype[np.int64]]
     edges = np.searchsorted(
         nesting.depth[order], np.arange(1, int(nesting.depth.max(initial=0)) + 2)
     )
-    levels = [order[low:high] for low, high in zip(edges[:-1], edges[1:], strict=True)]
+    levels = [order[low:high] for low, high in pairwise(edges.tolist())]
     return [level[nesting.parent[level] >= 0] for level in levels]
 
 

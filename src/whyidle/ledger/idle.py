@@ -94,9 +94,7 @@ class HostActivity:
         hole[~hole] = self.labels.passive[own.host[~hole]]
         if not hole.any():
             return own
-        index, other = intervals.overlaps(
-            (own.start[hole], own.end[hole]), (main.start, main.end)
-        )
+        index, other = intervals.overlaps((own.start[hole], own.end[hole]), (main.start, main.end))
         index = np.flatnonzero(hole)[index]
         start = np.maximum(own.start[index], main.start[other])
         end = np.minimum(own.end[index], main.end[other])
@@ -140,33 +138,41 @@ def idle_pieces(
         doing = activity.of(int(t))
         index, piece = intervals.overlaps((start[gaps], reached[gaps]), (doing.start, doing.end))
         gap = gaps[index]
-        parts.append((
-            np.maximum(start[gap], doing.start[piece]),
-            np.minimum(reached[gap], doing.end[piece]),
-            doing.account[piece],
-            doing.host[piece],
-            gap.astype(np.int32),
-        ))  # fmt: skip
+        parts.append(
+            (
+                np.maximum(start[gap], doing.start[piece]),
+                np.minimum(reached[gap], doing.end[piece]),
+                doing.account[piece],
+                doing.host[piece],
+                gap.astype(np.int32),
+            )
+        )
     rest = np.flatnonzero(reached < end)
     known = (launch[rest] >= 0) & ~trailing[rest]
-    parts.append((
-        reached[rest],
-        end[rest],
-        np.where(known, _QUEUE, _UNATTRIBUTED).astype(np.uint8),
-        np.full(len(rest), -1, np.int32),
-        rest.astype(np.int32),
-    ))  # fmt: skip
-    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    order = np.argsort(columns[0], kind="stable")
-    begin, stop, account, event, gap = (column[order] for column in columns)
-    pieces = IdlePieces(begin, stop, account, event, gap, np.zeros(len(begin), np.bool_))
+    parts.append(
+        (
+            reached[rest],
+            end[rest],
+            np.where(known, _QUEUE, _UNATTRIBUTED).astype(np.uint8),
+            np.full(len(rest), -1, np.int32),
+            rest.astype(np.int32),
+        )
+    )
+    begin = np.concatenate([part[0] for part in parts])
+    order = np.argsort(begin, kind="stable")
+    pieces = IdlePieces(
+        begin[order],
+        np.concatenate([part[1] for part in parts])[order],
+        np.concatenate([part[2] for part in parts])[order],
+        np.concatenate([part[3] for part in parts])[order],
+        np.concatenate([part[4] for part in parts])[order],
+        np.zeros(len(begin), np.bool_),
+    )
     pieces = _profiler_overhead(activity.timeline, activity.labels, pieces)
     return _mark_after_sync(activity.labels, pieces)
 
 
-def _profiler_overhead(
-    timeline: Timeline, labels: HostLabels, pieces: IdlePieces
-) -> IdlePieces:
+def _profiler_overhead(timeline: Timeline, labels: HostLabels, pieces: IdlePieces) -> IdlePieces:
     """Give the host's work time during the profiler's own overhead rows to their account.
 
     CUPTI writes these rows on a thread of their own, but they hold up whoever calls the driver.

@@ -9,9 +9,7 @@ from whyidle.readers.kineto import read_kineto
 from whyidle.timeline.columns import Timeline
 
 
-def open_trace(
-    path: str | Path, progress: Callable[[int, int], None] | None = None
-) -> Timeline:
+def open_trace(path: str | Path, progress: Callable[[int, int], None] | None = None) -> Timeline:
     """Read one trace file into a Timeline.
 
     ``progress`` is called with (bytes read, bytes in all). Raises WhyidleError, in one line that

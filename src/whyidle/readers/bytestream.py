@@ -1,10 +1,9 @@
-"""Bytes of a plain or gzipped file, decompressed beside the parser, with damage told and survived."""
+"""Bytes of a plain or gzipped file, decompressed beside the parser; damage is told, not fatal."""
 
 from __future__ import annotations
 
 import queue
 import threading
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +11,9 @@ from pathlib import Path
 from whyidle.errors import WhyidleError
 
 try:
-    from isal import isal_zlib as _zlib
+    from isal.isal_zlib import decompressobj
 except ImportError:  # no wheel for this machine: the standard library reads the same, slower
-    _zlib = zlib
+    from zlib import decompressobj  # type: ignore[assignment]
 
 CHUNK = 4 << 20  # decompressed bytes handed on at a time
 _READ = 1 << 20  # compressed bytes read at a time
@@ -89,7 +88,7 @@ def _decompressed(path: Path, damage: Damage, progress: Progress | None) -> Iter
 
 def _gunzip(file: object, size: int, damage: Damage, progress: Progress | None) -> Iterator[bytes]:
     read = file.read  # type: ignore[attr-defined]
-    engine = _zlib.decompressobj(wbits=31)
+    engine = decompressobj(wbits=31)
     done = 0
     kept: list[bytes] = []
     held = 0
@@ -105,7 +104,7 @@ def _gunzip(file: object, size: int, damage: Damage, progress: Progress | None) 
         if engine.eof:  # another gzip member follows, or padding
             if not data.strip(b"\0"):
                 break
-            engine = _zlib.decompressobj(wbits=31)
+            engine = decompressobj(wbits=31)
         try:
             piece = engine.decompress(data, CHUNK)
         except Exception as error:  # isal and zlib raise their own error classes

@@ -11,13 +11,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from whyidle.errors import WhyidleError
+from whyidle.readers.clock import microseconds_to_ns
 from whyidle.readers.trace_json import Event, TraceText, batches
 from whyidle.timeline.columns import (
     I64,
@@ -50,11 +50,26 @@ _CATEGORIES: dict[Any, int] = {
 _IGNORED = {"trace", "gpu_user_annotation", "cuda_sync", "ac2g", "fwdbwd", "async", "none"}
 _ANNOTATION_NAMES = re.compile(r"ProfilerStep#|enumerate\(DataLoader\)|Optimizer\.\w+#")
 _ELEMENT_BYTES = {
-    "byte": 1, "char": 1, "int8": 1, "uint8": 1, "bool": 1, "half": 2, "bfloat16": 2,
-    "float16": 2, "short": 2, "int": 4, "int32": 4, "float": 4, "float32": 4, "long": 8,
-    "int64": 8, "double": 8, "float64": 8, "float8_e4m3fn": 1, "float8_e5m2": 1,
-}  # fmt: skip
-_NS_EPOCH = 10**17  # a timestamp above this can only be nanoseconds: in us it is the year 5138
+    "byte": 1,
+    "char": 1,
+    "int8": 1,
+    "uint8": 1,
+    "bool": 1,
+    "half": 2,
+    "bfloat16": 2,
+    "float16": 2,
+    "short": 2,
+    "int": 4,
+    "int32": 4,
+    "float": 4,
+    "float32": 4,
+    "long": 8,
+    "int64": 8,
+    "double": 8,
+    "float64": 8,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+}
 
 
 class _Interner(dict[Any, int]):
@@ -92,7 +107,6 @@ class _Columns:
     reserved: dict[int, int] = field(default_factory=dict)
     unknown: Counter[str] = field(default_factory=Counter)
     whole_us: bool = True
-    nanoseconds: bool | None = None
     begin_end: int = 0
     untimed: int = 0
     bad_values: int = 0
@@ -142,45 +156,50 @@ def _add_host(columns: _Columns, events: list[Event], kinds: Any) -> None:
     names, threads, stacks = columns.names, columns.threads, columns.stacks
     start, end = _times(columns, events)
     correlation = _integers(
-        columns, [-1 if (a := e.args) is None or a.correlation is None else a.correlation
-                  for e in events]
+        columns,
+        [-1 if (a := e.args) is None or a.correlation is None else a.correlation for e in events],
     )
     stack = [
         stacks[a.call_stack] if (a := e.args) is not None and a.call_stack else -1 for e in events
     ]
-    columns.host.append((
-        start,
-        end,
-        np.array([names[e.name] for e in events], np.int32),
-        kinds.astype(np.uint8),
-        np.array([threads[(e.pid, e.tid)] for e in events], np.int32),
-        correlation,
-        np.array(stack, np.int32),
-    ))  # fmt: skip
+    columns.host.append(
+        (
+            start,
+            end,
+            np.array([names[e.name] for e in events], np.int32),
+            kinds.astype(np.uint8),
+            np.array([threads[(e.pid, e.tid)] for e in events], np.int32),
+            correlation,
+            np.array(stack, np.int32),
+        )
+    )
 
 
 def _add_device(columns: _Columns, events: list[Event], kinds: Any) -> None:
     names, streams = columns.names, columns.streams
     start, end = _times(columns, events)
     args = [e.args for e in events]
-    device = _integers(columns, [
-        e.pid if (a := e.args) is None or a.device is None else a.device for e in events
-    ])
+    device = _integers(
+        columns, [e.pid if (a := e.args) is None or a.device is None else a.device for e in events]
+    )
     stream = [
         streams[e.tid if (a := e.args) is None or a.stream is None else a.stream] for e in events
     ]
-    columns.device.append((
-        start,
-        end,
-        np.array([names[e.name] for e in events], np.int32),
-        kinds.astype(np.uint8),
-        device,
-        np.array(stream, np.int64),
-        _integers(columns, [-1 if a is None or a.correlation is None else a.correlation
-                            for a in args]),
-        _integers(columns, [_bytes(a) for a in args]),
-        _integers(columns, [_blocks(a) for a in args]),
-    ))  # fmt: skip
+    columns.device.append(
+        (
+            start,
+            end,
+            np.array([names[e.name] for e in events], np.int32),
+            kinds.astype(np.uint8),
+            device,
+            np.array(stream, np.int64),
+            _integers(
+                columns, [-1 if a is None or a.correlation is None else a.correlation for a in args]
+            ),
+            _integers(columns, [_bytes(a) for a in args]),
+            _integers(columns, [_blocks(a) for a in args]),
+        )
+    )
 
 
 def _bytes(args: Any) -> Any:
@@ -224,71 +243,13 @@ def _add_others(columns: _Columns, events: list[Event]) -> None:
 
 def _times(columns: _Columns, events: list[Event]) -> tuple[I64, I64]:
     """Start and end in ns, exact to the clock that wrote them."""
-    start, whole = _to_ns(columns, [e.ts for e in events])
-    length, _ = _to_ns(columns, [0 if e.dur is None else e.dur for e in events])
-    if columns.nanoseconds is None:
-        columns.nanoseconds = bool(np.median(start) > _NS_EPOCH * 1000)
-    if columns.nanoseconds:
-        start, length = start // 1000, length // 1000
-        whole = False
-    columns.whole_us &= whole
-    untimed = sum(e.dur is None for e in events)
-    columns.untimed += untimed
-    return start, start + np.maximum(length, 0)
-
-
-def _to_ns(columns: _Columns, values: list[Any]) -> tuple[I64, bool]:
-    """Microseconds as numbers or text -> ns, and whether all were whole microseconds."""
-    try:
-        us = np.fromiter(values, np.float64, len(values))
-    except (TypeError, ValueError):
-        return _text_to_ns(columns, values)
-    if len(us) and not (np.abs(us) < 2**53).all():
-        return _text_to_ns(columns, values)
-    floor = np.floor(us)
-    fraction = np.rint((us - floor) * 1000)
-    return floor.astype(np.int64) * 1000 + fraction.astype(np.int64), not fraction.any()
-
-
-def _text_to_ns(columns: _Columns, values: list[Any]) -> tuple[I64, bool]:
-    fixed = _fixed_text_to_ns(values)
-    if fixed is not None:
-        return fixed, False
-    result = np.zeros(len(values), np.int64)
-    whole = True
-    for i, value in enumerate(values):
-        try:
-            exact = Decimal(str(value).strip()) * 1000
-            ns = int(exact.to_integral_value())
-            if abs(ns) >= 2**62:
-                # Nanoseconds since 1970 given as such: three more digits than int64 holds.
-                ns = int(exact.to_integral_value() // 1000)
-                columns.nanoseconds = False
-            result[i] = ns
-            whole &= ns % 1000 == 0
-        except (InvalidOperation, ValueError, OverflowError):
-            columns.bad_values += 1
-    return result, whole
-
-
-def _fixed_text_to_ns(values: list[Any]) -> I64 | None:
-    """The fast case: all texts alike, digits with three decimals."""
-    first = values[0]
-    if type(first) is not str or len(first) < 5 or first[-4] != ".":
-        return None
-    width = len(first)
-    if set(map(type, values)) != {str} or set(map(len, values)) != {width}:
-        return None
-    try:
-        digits = np.frombuffer("".join(values).encode("ascii"), np.uint8).reshape(-1, width)
-    except (UnicodeEncodeError, ValueError):
-        return None
-    if not (digits[:, -4] == ord(".")).all():
-        return None
-    digits = np.delete(digits, width - 4, axis=1).astype(np.int64) - ord("0")
-    if not ((digits >= 0) & (digits <= 9)).all() or width - 1 > 19:
-        return None
-    return digits @ (10 ** np.arange(width - 2, -1, -1, dtype=np.int64))
+    start = microseconds_to_ns([e.ts for e in events])
+    dur = microseconds_to_ns([0 if e.dur is None else e.dur for e in events])
+    columns.bad_values += start.bad + dur.bad
+    columns.untimed += sum(e.dur is None for e in events)
+    length = dur.ns // 1000 if start.given_as_ns else dur.ns
+    columns.whole_us &= not (start.ns % 1000).any() and not (length % 1000).any()
+    return start.ns, start.ns + np.maximum(length, 0)
 
 
 def _integers(columns: _Columns, values: list[Any]) -> I64:
@@ -319,8 +280,9 @@ def _concatenate(parts: list[tuple[Any, ...]], types: Iterable[Any]) -> list[Any
 
 
 def _timeline(path: Path, text: TraceText, columns: _Columns) -> Timeline:
-    names = ["(unnamed)" if n is None else n if isinstance(n, str) else str(n)
-             for n in columns.names]
+    names = [
+        "(unnamed)" if n is None else n if isinstance(n, str) else str(n) for n in columns.names
+    ]
     threads, merged = _threads(columns)
     host = _host(columns, names, merged)
     main = _main_thread(host, names, threads)
@@ -376,7 +338,9 @@ def _host(columns: _Columns, names: list[str], merged: Any) -> HostEvents:
         thread = merged[thread]
         # Old profilers wrote annotations as operators.
         annotation = np.array([bool(_ANNOTATION_NAMES.match(n)) for n in names])
-        kind[annotation[name] & (kind == HostKind.OPERATOR)] = HostKind.ANNOTATION
+        kind = np.where(
+            annotation[name] & (kind == HostKind.OPERATOR), np.uint8(HostKind.ANNOTATION), kind
+        )
         order = np.lexsort((kind, -end, start, thread))
         start, end, name, kind, thread, correlation, stack = (
             column[order] for column in (start, end, name, kind, thread, correlation, stack)
@@ -453,19 +417,18 @@ def _main_thread(host: HostEvents, names: list[str], threads: list[Thread]) -> i
 
 
 def _properties(devices: Any) -> tuple[DeviceProperties, ...]:
-    found = []
-    for d in devices if isinstance(devices, list) else []:
-        if isinstance(d, dict) and isinstance(d.get("id"), int):
-            found.append(
-                DeviceProperties(
-                    d["id"],
-                    str(d.get("name", "")),
-                    _count(d.get("numSms")) or 0,
-                    _count(d.get("totalGlobalMem")) or 0,
-                    (_count(d.get("computeMajor")) or 0, _count(d.get("computeMinor")) or 0),
-                )
-            )
-    return tuple(found)
+    known = [d for d in devices if isinstance(d, dict)] if isinstance(devices, list) else []
+    return tuple(
+        DeviceProperties(
+            d["id"],
+            str(d.get("name", "")),
+            _count(d.get("numSms")) or 0,
+            _count(d.get("totalGlobalMem")) or 0,
+            (_count(d.get("computeMajor")) or 0, _count(d.get("computeMinor")) or 0),
+        )
+        for d in known
+        if isinstance(d.get("id"), int)
+    )
 
 
 def _count(value: Any) -> int | None:
@@ -476,22 +439,34 @@ def _warnings(path: Path, text: TraceText, columns: _Columns, events: int) -> tu
     told = []
     if text.damage.what or text.cut_off:
         why = text.damage.what or "the text ends before the list of events does"
-        told.append(f"{path}: incomplete, {why}; the {events} whole events were read, "
-                    "what came after them is missing")
+        told.append(
+            f"{path}: incomplete, {why}; the {events} whole events were read, "
+            "what came after them is missing"
+        )
     if text.lost:
-        told.append(f"{path}: {text.lost} pieces of broken text could not be decoded and are left out")
+        told.append(
+            f"{path}: {text.lost} pieces of broken text could not be decoded and are left out"
+        )
     if text.repaired:
-        told.append(f"{path}: {text.repaired} pieces of the text held invalid JSON (bad escapes, NaN "
-                    "or control characters) and were repaired")
+        told.append(
+            f"{path}: {text.repaired} pieces of the text held invalid JSON (bad escapes, NaN "
+            "or control characters) and were repaired"
+        )
     if columns.begin_end:
         told.append(f"{path}: {columns.begin_end} begin/end (B, E) events are not read")
     if columns.untimed:
-        told.append(f"{path}: {columns.untimed} events without a time or duration are taken as instants "
-                    "or left out")
+        told.append(
+            f"{path}: {columns.untimed} events without a time or duration are taken as instants "
+            "or left out"
+        )
     if columns.bad_values:
-        told.append(f"{path}: {columns.bad_values} values that should be numbers are not and are ignored")
+        told.append(
+            f"{path}: {columns.bad_values} values that should be numbers are not and are ignored"
+        )
     others = Counter({c: n for c, n in columns.unknown.items() if c.lower() not in _IGNORED})
     if others:
         listed = ", ".join(f"{c} ({n})" for c, n in others.most_common(5))
-        told.append(f"{path}: rows of categories that are not GPU activity here are not counted: {listed}")
+        told.append(
+            f"{path}: rows of categories that are not GPU activity here are not counted: {listed}"
+        )
     return tuple(told)

@@ -160,7 +160,7 @@ def _skip_head(path: Path, stream: Iterator[bytes], text: TraceText) -> bytes:
     if text.damage.what:
         raise WhyidleError(f"{path}: {text.damage.what} before any event; copy or record it again")
     raise WhyidleError(
-        f"{path}: not a PyTorch profiler (Kineto) trace, it has no \"traceEvents\"; "
+        f'{path}: not a PyTorch profiler (Kineto) trace, it has no "traceEvents"; '
         "give the .json or .json.gz that torch.profiler exported"
     )
 
@@ -333,8 +333,9 @@ def _from_loose(e: _LooseEvent) -> Event:
         args = Args(
             **{
                 attribute: e.args[key]
-                for attribute, key in zip(Args.__struct_fields__, Args.__struct_encode_fields__,
-                                          strict=True)
+                for attribute, key in zip(
+                    Args.__struct_fields__, Args.__struct_encode_fields__, strict=True
+                )
                 if key in e.args
             }
         )
@@ -350,8 +351,11 @@ _CONTROL = re.compile(rb"[\x00-\x1f]")
 def _repair(piece: bytes) -> bytes:
     """Make the damage that profilers are known to write into valid JSON."""
     piece = _ESCAPE.sub(
-        lambda m: m.group() if m.group(1)[:1] in b'"\\/bfnrt' or len(m.group(1)) == 5
-        else b"\\\\" + m.group(1).replace(b'"', b'\\"'),
+        lambda m: (
+            m.group()
+            if m.group(1)[:1] in b'"\\/bfnrt' or len(m.group(1)) == 5
+            else b"\\\\" + m.group(1).replace(b'"', b'\\"')
+        ),
         piece,
     )
     piece = _NOT_A_NUMBER.sub(b"null", piece)

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from whyidle.timeline.columns import I32, Bool, HostKind, Timeline
+from whyidle.timeline.columns import I32, I64, Bool, HostKind, Timeline
 from whyidle.timeline.nesting import Nesting
 
 # "path/file.py(12): function", as the profiler names a Python call.
@@ -48,13 +48,43 @@ def under(nesting: Nesting, roots: Bool) -> Bool:
     inside = roots.copy()
     if not roots.any():
         return inside
-    order = np.argsort(nesting.depth, kind="stable")
-    levels = np.searchsorted(nesting.depth[order], np.arange(1, int(nesting.depth.max()) + 2))
     # A parent is one level up, so each level only needs the one before it.
-    for low, high in pairwise(levels.tolist()):
-        rows = order[low:high]
+    for rows in _levels(nesting):
         inside[rows] |= of_host(inside, nesting.parent[rows])
     return inside
+
+
+def innermost(nesting: Nesting, chosen: Bool) -> I32:
+    """For each host event the innermost chosen one at or around it, -1 none, shape (len(host),)."""
+    found = np.where(chosen, np.arange(len(chosen)), -1).astype(np.int32)
+    if not chosen.any():
+        return found
+    for rows in _levels(nesting):
+        parent = nesting.parent[rows]
+        above = np.where(parent >= 0, found[parent], -1)
+        found[rows] = np.where(found[rows] >= 0, found[rows], above)
+    return found
+
+
+def outermost(nesting: Nesting, chosen: Bool) -> I32:
+    """For each host event the outermost chosen one at or around it, -1 none, shape (len(host),)."""
+    found = np.where(chosen, np.arange(len(chosen)), -1).astype(np.int32)
+    if not chosen.any():
+        return found
+    for rows in _levels(nesting):
+        parent = nesting.parent[rows]
+        above = np.where(parent >= 0, found[parent], -1)
+        found[rows] = np.where(above >= 0, above, found[rows])
+    return found
+
+
+def _levels(nesting: Nesting) -> list[I64]:
+    """Indices of the nested events, level by level, outer ones first."""
+    if not len(nesting.depth):
+        return []
+    order = np.argsort(nesting.depth, kind="stable")
+    edges = np.searchsorted(nesting.depth[order], np.arange(1, int(nesting.depth.max()) + 2))
+    return [order[low:high] for low, high in pairwise(edges.tolist())]
 
 
 def of_host(mask: Bool, index: I32) -> Bool:
@@ -103,6 +133,25 @@ def _frames(timeline: Timeline, index: int) -> list[str]:
         stack: str = timeline.stacks[int(host.stack[index])]
         return stack.split(";")
     return []
+
+
+def user_frames(timeline: Timeline) -> Bool:
+    """Host events that name a code line outside torch and installed packages.
+
+    Python calls by their own name, others by the call stack recorded with them; shape (len(host),).
+    """
+    host = timeline.host
+    names = np.array([_is_user_frame(n) for n in timeline.names], np.bool_)
+    found: Bool = (host.kind == HostKind.PYTHON) & names[host.name]
+    if timeline.stacks:
+        own = [any(_is_user_frame(f) for f in s.split(";")) for s in timeline.stacks]
+        found = found | of_host(np.array(own, np.bool_), host.stack)
+    return found
+
+
+def _is_user_frame(frame: str) -> bool:
+    match = _FRAME.match(frame)
+    return match is not None and not _LIBRARY.search(match["file"])
 
 
 def user_code(place: str) -> bool:

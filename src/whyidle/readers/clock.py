@@ -1,0 +1,78 @@
+"""Timestamps as traces write them -> integer nanoseconds, exact to the clock that wrote them.
+
+Kineto writes microseconds: whole numbers, numbers with three decimals, or text. A number read as a
+double is exact to the ns below 2^43 us; above that the reader hands over the text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import numpy as np
+
+from whyidle.timeline.columns import I64
+
+_INT64 = 2**62  # larger nanoseconds do not fit with room to add durations
+
+
+@dataclass(frozen=True, eq=False)
+class Nanoseconds:
+    """Times in ns, shape (n,); ``bad`` values were no numbers and are 0. ``given_as_ns``: the
+    values are too large for microseconds (since 1970), so they were kept as nanoseconds."""
+
+    ns: I64
+    bad: int = 0
+    given_as_ns: bool = False
+
+
+def microseconds_to_ns(values: list[Any]) -> Nanoseconds:
+    """Microseconds, as numbers or text, in ns."""
+    try:
+        us = np.fromiter(values, np.float64, len(values))
+    except (TypeError, ValueError):
+        return _from_text(values)
+    if not (np.abs(us) < 2**53).all():
+        return _from_text(values)
+    floor = np.floor(us)
+    fraction = np.rint((us - floor) * 1000)
+    return Nanoseconds(floor.astype(np.int64) * 1000 + fraction.astype(np.int64))
+
+
+def _from_text(values: list[Any]) -> Nanoseconds:
+    fixed = _from_fixed_text(values)
+    if fixed is not None:
+        return Nanoseconds(fixed)
+    result = np.zeros(len(values), np.int64)
+    bad, given_as_ns = 0, False
+    for i, value in enumerate(values):
+        try:
+            ns = Decimal(str(value).strip()) * 1000
+            if abs(ns) >= _INT64:
+                ns, given_as_ns = ns / 1000, True
+            result[i] = int(ns.to_integral_value())
+        except (InvalidOperation, ValueError, OverflowError):
+            bad += 1
+    return Nanoseconds(result, bad, given_as_ns)
+
+
+def _from_fixed_text(values: list[Any]) -> I64 | None:
+    """The fast case: all texts alike, digits with three decimals."""
+    first = values[0] if values else None
+    if type(first) is not str or not 5 <= len(first) <= 20 or first[-4] != ".":
+        return None
+    width = len(first)
+    if set(map(type, values)) != {str} or set(map(len, values)) != {width}:
+        return None
+    try:
+        text = np.frombuffer("".join(values).encode("ascii"), np.uint8).reshape(-1, width)
+    except (UnicodeEncodeError, ValueError):
+        return None
+    if not (text[:, -4] == ord(".")).all():
+        return None
+    digits: I64 = np.delete(text, width - 4, axis=1).astype(np.int64) - ord("0")
+    if not ((digits >= 0) & (digits <= 9)).all():
+        return None
+    result: I64 = digits @ (10 ** np.arange(width - 2, -1, -1, dtype=np.int64))
+    return result
