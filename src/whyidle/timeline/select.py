@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from itertools import pairwise
 
 import numpy as np
@@ -16,8 +17,7 @@ _FRAME = re.compile(r"^(?P<file>.+?\.pyx?)\((?P<line>\d+)\): (?P<function>.+)$")
 _LIBRARY = re.compile(
     r"(^|/)(site-packages|dist-packages|lib/python[\d.]+|torch|transformers|accelerate|lightning"
     r"|pytorch_lightning|deepspeed|<frozen [^>]*>)/"
-    r"|^<|^(threading|runpy|contextlib|functools|selectors|queue|socket|subprocess)\.py$"
-    r"|^(concurrent|multiprocessing|asyncio|importlib|logging|json|collections|encodings)/"
+    r"|^<"
 )
 
 
@@ -118,7 +118,7 @@ def location(timeline: Timeline, nesting: Nesting, host_index: int) -> str | Non
             if match is None:
                 continue
             text = f"{match['file']}:{match['line']} ({match['function']})"
-            if not _LIBRARY.search(match["file"]):
+            if not _is_library(match["file"]):
                 return text
             library = library or text
     return library
@@ -151,9 +151,15 @@ def user_frames(timeline: Timeline) -> Bool:
 
 def _is_user_frame(frame: str) -> bool:
     match = _FRAME.match(frame)
-    return match is not None and not _LIBRARY.search(match["file"])
+    return match is not None and not _is_library(match["file"])
+
+
+def _is_library(file: str) -> bool:
+    # The profiler cuts the interpreter's own path off: "threading.py", "asyncio/events.py".
+    top = file.partition("/")[0].removesuffix(".py")
+    return bool(_LIBRARY.search(file)) or top in sys.stdlib_module_names
 
 
 def user_code(place: str) -> bool:
     """Whether a place given by ``location`` is outside torch and installed packages."""
-    return not _LIBRARY.search(place.rpartition(" (")[0].rpartition(":")[0])
+    return not _is_library(place.rpartition(" (")[0].rpartition(":")[0])
