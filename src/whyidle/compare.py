@@ -41,15 +41,21 @@ class Side:
         """Mean step time: what the accounts sum to."""
         return sum(self.accounts.values())
 
+    def account_ns(self, account: str) -> tuple[int, ...]:
+        """ns of one account in each step."""
+        return tuple(step.get(account, 0) for step in self.steps)
+
 
 @dataclass(frozen=True)
 class Move:
-    """One account, ns per step on both sides."""
+    """One account, ns per step on both sides. ``shift`` judges it alone: of twenty accounts that
+    did not change, one is expected to look as if it had."""
 
     account: str
     cause: str | None
     a_ns: int
     b_ns: int
+    shift: Shift
 
     @property
     def difference_ns(self) -> int:
@@ -88,7 +94,7 @@ def load(path: str, progress: Progress | None = None) -> dict[str, Any]:
 def compare(a: dict[str, Any], b: dict[str, Any], label_a: str, label_b: str) -> Comparison:
     """Compare two report trees. Raises WhyidleError where one is not a whole report."""
     left, right = side_of(a, label_a), side_of(b, label_b)
-    shift = _shift(left, right)
+    shift = _shift(left, right, left.step_ns, right.step_ns)
     names = sorted({*left.accounts, *right.accounts}, key=lambda n: INDEX.get(n, len(INDEX)))
     moves = [
         Move(
@@ -96,6 +102,7 @@ def compare(a: dict[str, Any], b: dict[str, Any], label_a: str, label_b: str) ->
             right.causes.get(name) or left.causes.get(name),
             left.accounts.get(name, 0),
             right.accounts.get(name, 0),
+            _shift(left, right, left.account_ns(name), right.account_ns(name)),
         )
         for name in names
     ]
@@ -143,11 +150,9 @@ def to_tree(comparison: Comparison) -> dict[str, Any]:
             "a_ns": comparison.a.mean_ns,
             "b_ns": comparison.b.mean_ns,
             "difference_ns": comparison.difference_ns,
-            "shift_ns": shift.shift_ns,
-            "interval_ns": list(shift.interval_ns) if shift.interval_ns else None,
-            "confidence": CONFIDENCE,
-            "answer": shift.answer,
+            **_shift_tree(shift),
             "why": shift.why,
+            "confidence": CONFIDENCE,
             "method": METHOD,
         },
         "accounts": [
@@ -157,11 +162,20 @@ def to_tree(comparison: Comparison) -> dict[str, Any]:
                 "a_ns": move.a_ns,
                 "b_ns": move.b_ns,
                 "difference_ns": move.difference_ns,
+                **_shift_tree(move.shift),
             }
             for move in comparison.moves
         ],
         "sentence": comparison.sentence,
         "notes": list(comparison.notes),
+    }
+
+
+def _shift_tree(shift: Shift) -> dict[str, Any]:
+    return {
+        "interval_ns": list(shift.interval_ns) if shift.interval_ns else None,
+        "p_value": shift.p_value,
+        "answer": shift.answer,
     }
 
 
@@ -217,7 +231,7 @@ def _mean_steps(devices: list[list[dict[str, int]]]) -> tuple[dict[str, int], ..
     return tuple(result)
 
 
-def _shift(a: Side, b: Side) -> Shift:
+def _shift(a: Side, b: Side, a_ns: tuple[int, ...], b_ns: tuple[int, ...]) -> Shift:
     for side, name in ((a, "A"), (b, "B")):
         if not side.devices:
             return Shift(None, None, "cannot_tell", f"{name} has no GPU activity")
@@ -227,7 +241,7 @@ def _shift(a: Side, b: Side) -> Shift:
             return Shift(None, None, "cannot_tell", f"one step in {name}")
         if not side.step_ns:
             return Shift(None, None, "cannot_tell", f"the report of {name} holds no single steps")
-    return compare_steps(a.step_ns, b.step_ns)
+    return compare_steps(a_ns, b_ns)
 
 
 def _sentence(a: Side, b: Side, moves: list[Move], shift: Shift) -> str:
@@ -240,11 +254,12 @@ def _sentence(a: Side, b: Side, moves: list[Move], shift: Shift) -> str:
     text += f"{signed(change)}{share}"
     if shift.interval_ns:
         low, high = (signed(ns) for ns in shift.interval_ns)
-        larger = "larger" if shift.answer == "larger" else "not larger"
-        text += f", {larger} than the step-to-step spread (95 % interval {low} to {high})."
+        larger = "larger than" if shift.answer == "larger" else "within"
+        text += f", {larger} the step-to-step spread (95 % interval {low} to {high})."
     else:
-        text += f". Cannot tell whether that is more than the steps differ anyway: {shift.why}."
+        text += f". Cannot tell whether that is larger than the step-to-step spread: {shift.why}."
     moved = [m for m in moves[:_NAMED_MOVES] if m.difference_ns * change > 0]
+    moved = [m for m in moved if m.shift.answer != "within"]
     if moved and shift.answer != "within":
         named = " and ".join(f"{m.account} ({signed(m.difference_ns)})" for m in moved)
         text += f" It moved most in {named}."

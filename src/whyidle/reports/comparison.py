@@ -16,6 +16,7 @@ from whyidle.reports.words import count, duration, plain, signed
 
 _MAX_ROWS = 10
 _LABEL_LIMIT = 60
+_ANSWER = {"larger": "larger", "within": "not larger", "cannot_tell": "?"}
 
 
 def write_comparison(comparison: Comparison, stream: TextIO) -> None:
@@ -63,17 +64,23 @@ def _moves(comparison: Comparison, glyphs: Glyphs) -> Table:
     table.add_column("  account", no_wrap=True)
     for header in ("A per step", "B per step", "difference"):
         table.add_column(header, justify="right", no_wrap=True)
+    table.add_column("than the spread")
     shown = comparison.moves[:_MAX_ROWS]
     for move in shown:
         mark = glyphs.idle if move.account.startswith("idle.") else glyphs.busy
         name = Text.assemble((mark, style_of(move.account, False)), " ", plain(move.account))
         table.add_row(
-            name, duration(move.a_ns), duration(move.b_ns), signed(move.difference_ns)
+            name,
+            duration(move.a_ns),
+            duration(move.b_ns),
+            signed(move.difference_ns),
+            _ANSWER[move.shift.answer],
         )
     rest = comparison.moves[_MAX_ROWS:]
     if rest:
         a, b = sum(m.a_ns for m in rest), sum(m.b_ns for m in rest)
         table.add_row(f"  {len(rest)} others", duration(a), duration(b), signed(b - a))
     a, b = comparison.a.mean_ns, comparison.b.mean_ns
-    table.add_row("  step", duration(a), duration(b), signed(b - a), style="bold")
+    answer = _ANSWER[comparison.shift.answer]
+    table.add_row("  step", duration(a), duration(b), signed(b - a), answer, style="bold")
     return table

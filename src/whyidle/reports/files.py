@@ -30,18 +30,21 @@ def write_whole(path: str | Path, write: Callable[[Path], None]) -> None:
     Devices and pipes are written directly. Raises WhyidleError where writing fails.
     """
     path = Path(path)
+    direct = _is_special(path)
+    target = path.resolve()  # a link stays, and what it points to is replaced
+    part = path if direct else target.with_name(f".whyidle-{os.getpid()}-{path.name}")
     try:
-        if _is_special(path):
-            write(path)
+        if direct:
+            write(part)
             return
-        path = path.resolve()  # a link stays, and what it points to is replaced
-        part = path.with_name(f".whyidle-{os.getpid()}-{path.name}")
         try:
             write(part)
-            os.replace(part, path)
+            os.replace(part, target)
         finally:
             part.unlink(missing_ok=True)
     except OSError as error:
+        if error.filename not in (None, str(part), part):
+            raise  # about another file: not the output's fault
         raise WhyidleError(
             f"{path}: cannot be written ({error.strerror or error}); name another output file"
         ) from error

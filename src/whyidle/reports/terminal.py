@@ -7,7 +7,7 @@ comes from a trace is read as markup, and what the stream cannot encode is repla
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TextIO
+from typing import IO, TextIO, cast
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -40,10 +40,32 @@ def write_terminal(report: Report, stream: TextIO) -> None:
 
 def console_for(stream: TextIO, width: int | None = None) -> Console:
     """A console that never reads markup; colour and width as the stream and NO_COLOR say."""
-    console = Console(file=stream, width=width, markup=False, highlight=False, emoji=False)
+    file = cast(IO[str], _Looks(stream))
+    console = Console(file=file, width=width, markup=False, highlight=False, emoji=False)
     if console.width > _MAX_WIDTH:
         console.width = _MAX_WIDTH
     return console
+
+
+class _Looks:
+    """What rich asks a stream for (terminal, encoding), without its writing: rendering must not
+    meet the stream's errors, which are for the one who writes."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.encoding = getattr(stream, "encoding", None) or "utf-8"
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+    def flush(self) -> None:
+        pass
 
 
 def render(report: Report, console: Console) -> str:
