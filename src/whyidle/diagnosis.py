@@ -14,7 +14,8 @@ from whyidle.causes.verdict import judge
 from whyidle.errors import WhyidleError
 from whyidle.ledger.accounts import ACCOUNTS
 from whyidle.ledger.build import build_ledgers
-from whyidle.ledger.kinds import COMMUNICATION
+from whyidle.ledger.cpu import host_account, sentence
+from whyidle.ledger.kinds import COMMUNICATION, busy_account
 from whyidle.ledger.model import Ledger
 from whyidle.readers import open_trace
 from whyidle.readers.paths import trace_files
@@ -27,7 +28,7 @@ from whyidle.reports.model import (
     Report,
 )
 from whyidle.timeline.columns import DeviceProperties, Source, Timeline
-from whyidle.timeline.nesting import nest
+from whyidle.timeline.nesting import Nesting, nest
 
 Progress = Callable[[str, int, int], None]
 _KERNELS_KEPT = 200
@@ -44,6 +45,7 @@ class RankResult:
     kernels: tuple[KernelLine, ...]
     warnings: tuple[str, ...]
     missing: tuple[str, ...]  # kinds of evidence that the trace lacks
+    host: str | None = None  # where the host's time went, in a sentence, where no GPU was recorded
     picture: Picture | None = None
 
 
@@ -103,8 +105,14 @@ def analyse(timeline: Timeline, picture: bool = False) -> RankResult:
         _kernels(timeline, ledgers),
         warnings,
         _missing(timeline, ledgers),
+        None if ledgers else _host_sentence(timeline, nesting),
         Picture(timeline, nesting, ledgers) if picture else None,
     )
+
+
+def _host_sentence(timeline: Timeline, nesting: Nesting) -> str | None:
+    account = host_account(timeline, nesting)
+    return None if account is None else sentence(account)
 
 
 def _missing(timeline: Timeline, ledgers: tuple[Ledger, ...]) -> tuple[str, ...]:
@@ -170,8 +178,6 @@ def _cause(timeline: Timeline, ledger: Ledger, account: int) -> str | None:
 
 def _kernels(timeline: Timeline, ledgers: tuple[Ledger, ...]) -> tuple[KernelLine, ...]:
     """The device activities that took most time inside the windows, by name."""
-    from whyidle.ledger.kinds import busy_account
-
     events = timeline.device
     inside = np.zeros(len(events), np.bool_)
     for ledger in ledgers:
@@ -211,7 +217,7 @@ def combine(results: Sequence[RankResult], refused: tuple[str, ...] = ()) -> Rep
         properties=tuple(properties.values()),
         devices=devices,
         findings=findings,
-        verdict=judge(devices, findings, missing, warnings),
+        verdict=judge(devices, findings, missing, next((r.host for r in results if r.host), None)),
         warnings=warnings,
         kernels=_merged_kernels(results),
         picture=results[0].picture if len(results) == 1 else None,

@@ -31,15 +31,20 @@ def judge(
     devices: Sequence[DeviceReport],
     findings: Sequence[FindingReport],
     missing: Sequence[str],
-    warnings: Sequence[str],
+    host: str | None = None,
 ) -> Verdict:
-    """Judge a report. Shares are of the devices' windows together."""
+    """Judge a report. Shares are of the devices' windows together.
+
+    ``missing`` names the evidence that the traces lack, ``host`` tells in a sentence where the
+    host's time went, for traces without GPU activity.
+    """
     if not devices:
         return Verdict(
             "no_gpu_activity",
             None,
             "No GPU activity recorded: the trace holds no kernel, copy or memset. Record it on the "
-            "GPU with ProfilerActivity.CUDA in the profiler's activities.",
+            "GPU with ProfilerActivity.CUDA in the profiler's activities."
+            + (f" What it does show is {host}." if host else ""),
         )
     window = sum(d.window[1] - d.window[0] for d in devices)
     lost = sum(_not_computing(d) for d in devices)
