@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from whyidle.causes.evidence import Evidence
+from whyidle.ledger.build import build_ledgers
 from whyidle.timeline.columns import (
     DeviceEvents,
     DeviceKind,
@@ -27,6 +29,7 @@ from whyidle.timeline.columns import (
     Thread,
     Timeline,
 )
+from whyidle.timeline.nesting import nest
 
 MAIN = 0  # the thread every builder starts with
 
@@ -354,3 +357,11 @@ def _microseconds(ns: int) -> str:
 def _interned(texts: list[str]) -> tuple[list[str], dict[str, int]]:
     unique = list(dict.fromkeys(texts))
     return unique, {text: i for i, text in enumerate(unique)}
+
+
+def evidence_of(builder: TraceBuilder, device: int = 0) -> Evidence:
+    """What the rules read of a built trace: its ledger, checked, with all of its time free."""
+    timeline = builder.build()
+    nesting = nest(timeline.host, len(timeline.threads))
+    ledger = next(x for x in build_ledgers(timeline, nesting) if x.device == device)
+    return Evidence(timeline, nesting, ledger, np.ones(len(ledger.segments), np.bool_))

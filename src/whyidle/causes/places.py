@@ -10,7 +10,7 @@ import numpy as np
 from whyidle.causes import wording
 from whyidle.causes.evidence import Evidence
 from whyidle.timeline.columns import I32, I64, HostKind
-from whyidle.timeline.select import events_named, innermost, location, outermost, user_frames
+from whyidle.timeline.select import events_named, innermost, location, outermost, place, user_frames
 
 _KEPT = 200  # groups that are put into words; a report shows a few of them
 
@@ -43,6 +43,22 @@ def code_lines(evidence: Evidence, host: I32, ns: I64) -> list[Place]:
         host,
         ns,
         lambda i: location(timeline, nesting, int(at[i])) or "",
+    )
+
+
+def python_functions(evidence: Evidence, host: I32, ns: I64) -> list[Place]:
+    """Innermost Python functions around the host events, libraries' too, most ns first."""
+    timeline, nesting = evidence.timeline, evidence.nesting
+    if not len(timeline.host) or not len(host):
+        return []
+    frames = events_named(timeline, r"\.pyx?\(\d+\): ", (HostKind.PYTHON,))
+    found = innermost(nesting, frames)
+    at = np.where(host >= 0, found[host], -1)
+    return _grouped(
+        np.where(at >= 0, timeline.host.name[at], -1),
+        host,
+        ns,
+        lambda i: place(timeline.names[timeline.host.name[at[i]]]),
     )
 
 

@@ -14,9 +14,14 @@ from whyidle.timeline.nesting import Nesting
 # "path/file.py(12): function", as the profiler names a Python call.
 _FRAME = re.compile(r"^(?P<file>.+?\.pyx?)\((?P<line>\d+)\): (?P<function>.+)$")
 # Code the user does not edit: installed packages, the interpreter's library, the launcher.
+# The profiler cuts off where packages are installed, so well-known ones are listed.
 _LIBRARY = re.compile(
-    r"(^|/)(site-packages|dist-packages|lib/python[\d.]+|torch|transformers|accelerate|lightning"
-    r"|pytorch_lightning|deepspeed|<frozen [^>]*>)/"
+    r"(^|/)(site-packages|dist-packages|lib/python[\d.]+)/"
+    r"|^(torch\w*|transformers|accelerate|(pytorch_)?lightning(_\w+)?|deepspeed|megatron|apex|peft|trl"
+    r"|diffusers|timm|datasets|tokenizers|fairscale|fairseq2?|composer|ray|wandb|mlflow|tensorboardX?"
+    r"|comet_ml|neptune|numpy|scipy|pandas|sklearn|PIL|cv2|tqdm|triton|flash_attn|xformers|jax|keras"
+    r"|tensorflow|mmcv|mmengine|detectron2|fbgemm_gpu|vllm|einops|safetensors|huggingface_hub|evaluate"
+    r"|fsspec|dill|psutil)/"
     r"|^<"
 )
 
@@ -117,11 +122,17 @@ def location(timeline: Timeline, nesting: Nesting, host_index: int) -> str | Non
             match = _FRAME.match(frame)
             if match is None:
                 continue
-            text = f"{match['file']}:{match['line']} ({match['function']})"
+            text = place(frame)
             if not _is_library(match["file"]):
                 return text
             library = library or text
     return library
+
+
+def place(frame: str) -> str:
+    """A profiler's frame "file.py(12): function" as "file.py:12 (function)"; others unchanged."""
+    match = _FRAME.match(frame)
+    return f"{match['file']}:{match['line']} ({match['function']})" if match else frame
 
 
 def _frames(timeline: Timeline, index: int) -> list[str]:
@@ -160,6 +171,6 @@ def _is_library(file: str) -> bool:
     return bool(_LIBRARY.search(file)) or top in sys.stdlib_module_names
 
 
-def user_code(place: str) -> bool:
+def user_code(text: str) -> bool:
     """Whether a place given by ``location`` is outside torch and installed packages."""
-    return not _is_library(place.rpartition(" (")[0].rpartition(":")[0])
+    return not _is_library(text.rpartition(" (")[0].rpartition(":")[0])

@@ -167,10 +167,12 @@ def _where(evidence: Evidence, claims: Bool) -> list[str]:
     python = rows[seg.account[rows] == INDEX["idle.python"]]
     if found := places.code_lines(evidence, seg.host[rows], seg.ns[rows])[:3]:
         said.append(f"Code lines that held the host: {places.told(evidence, found)}.")
-    elif sum(
-        p.ns for p in (found := places.phases(evidence, seg.host[rows], seg.ns[rows])[:3])
-    ) >= (PHASES_SHARE * evidence.ns(claims)):
-        said.append(f"Annotated phases that held the host: {places.told(evidence, found)}.")
+    else:
+        found = places.phases(evidence, seg.host[rows], seg.ns[rows])[:3]
+        if sum(p.ns for p in found) >= PHASES_SHARE * evidence.ns(claims):
+            said.append(f"Annotated phases that held the host: {places.told(evidence, found)}.")
+    if found := places.python_functions(evidence, seg.host[python], seg.ns[python])[:4]:
+        said.append(f"Python functions it spent that time in: {places.told(evidence, found)}.")
     rest = np.setdiff1d(rows, python)
     if found := places.operators(evidence, seg.host[rest], seg.ns[rest])[:3]:
         said.append(f"Operators that held the host: {places.told(evidence, found)}.")

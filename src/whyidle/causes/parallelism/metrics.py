@@ -12,10 +12,6 @@ from whyidle.causes.evidence import Evidence, Finding, Remedy
 from whyidle.timeline.columns import HostKind
 from whyidle.timeline.select import events_named, of_host, outermost, under
 
-# wandb.watch logs every 1000 steps unless told otherwise (rules.tsv R14): metrics in at least this
-# share of the recorded steps count as computed each step. The share is ours.
-EACH_STEP_SHARE = 0.5
-
 _METRICS = re.compile(
     r"(^|/)(torchmetrics|torcheval|sklearn/metrics|wandb|torch/utils/tensorboard|tensorboardX|"
     r"mlflow|comet_ml|neptune|evaluate)/|"
@@ -35,8 +31,8 @@ def r14_metrics_each_step(evidence: Evidence) -> Finding | None:
     """The device idles while the host computes or logs metrics.
 
     Claims idle time inside metrics and monitoring code, and the ledger's ``idle.logging``. Source
-    (rules.tsv R14): no threshold on time; ``MIN_SHARE`` of the window and in at least
-    ``EACH_STEP_SHARE`` of the steps, both ours.
+    (rules.tsv R14): no threshold on time (wandb.watch logs every 1000 steps by itself);
+    ``MIN_SHARE`` of the window, ours. The cause is the one of the accounts that hold most of it.
     """
     ledger, timeline, seg = evidence.ledger, evidence.timeline, evidence.ledger.segments
     marks = events_named(timeline, _METRICS, (HostKind.ANNOTATION, HostKind.PYTHON))
@@ -46,13 +42,16 @@ def r14_metrics_each_step(evidence: Evidence) -> Finding | None:
         return None
     rows = np.flatnonzero(claims)
     steps = np.unique(np.searchsorted(ledger.steps.start, seg.start[rows], side="right"))
-    if len(steps) < EACH_STEP_SHARE * len(ledger.steps):
-        return None
     outer = outermost(evidence.nesting, marks)[seg.host[rows]]
     calls = len(np.unique(outer[(outer >= 0) & (seg.host[rows] >= 0)]))
+    logging = evidence.ns(claims & evidence.accounts("idle.logging"))
+    known = ledger.steps.source != "span"
+    often = f"in {len(steps)} of {len(ledger.steps)} steps" if known else "in the loop"
+    if known and len(steps) == len(ledger.steps):
+        often = "in every step"
     said = [
         f"The GPU idles {wording.per_step(evidence.ns(claims), ledger)} while the host computes "
-        f"or logs metrics, in {len(steps)} of {len(ledger.steps)} steps"
+        f"or logs metrics {often}"
         + (f" ({wording.count_per_step(calls, 'calls', ledger)})." if calls else "."),
     ]
     if found := places.best(evidence, seg.host[rows], seg.ns[rows]):
@@ -60,8 +59,8 @@ def r14_metrics_each_step(evidence: Evidence) -> Finding | None:
     return finding(
         evidence,
         "R14",
-        "parallelism",
-        "Metrics or logging in every step keep the GPU waiting",
+        "interruption" if 2 * logging > evidence.ns(claims) else "parallelism",
+        f"Metrics or logging {often} keep the GPU waiting",
         claims,
         said,
         (

@@ -54,9 +54,9 @@ class Lost:
 def lost_to(evidence: Evidence, waits: Bool) -> Lost:
     """The idle time that the waits ``waits`` (mask of host events, shape (len(host),)) cost.
 
-    Claimed are the idle segments inside them, and what follows in the same gap until the device
-    has work again, up to the time the host was blocked: had it not been, it would have launched
-    that much earlier, no more. An upper bound for these gaps; later gaps are not counted.
+    Claimed are the idle segments inside each wait, and what follows in the same gap until the
+    device has work again, up to the time the wait blocked the host: without it the host would have
+    launched that much earlier, no more. An upper bound for these gaps; later ones are not counted.
     """
     seg, nesting, host = evidence.ledger.segments, evidence.nesting, evidence.timeline.host
     none = np.zeros(len(seg), np.bool_)
@@ -75,27 +75,19 @@ def lost_to(evidence: Evidence, waits: Bool) -> Lost:
     root_of[own] = root[seg.host[own]]
     root_of[follows] = root_of[last[follows]]
     rows = np.flatnonzero(own | follows)
-    blocked = host.end[root_of[rows]] - host.start[root_of[rows]]
-    # Each wait in a gap, with what follows it, may claim no more than the host was blocked in it.
-    pair = np.stack([seg.gap[rows].astype(np.int64), root_of[rows]], axis=1)
-    change = np.append(True, (pair[1:] != pair[:-1]).any(axis=1))
-    group = np.cumsum(change) - 1
+    rows = rows[np.argsort(root_of[rows], kind="stable")]
+    roots, first, group = np.unique(root_of[rows], return_index=True, return_inverse=True)
+    blocked = host.end[roots] - host.start[roots]
     ns = seg.ns[rows]
     before = np.cumsum(ns) - ns
-    before -= before[np.flatnonzero(change)][group]
-    kept = before < blocked
-    rows, ns, group, blocked = rows[kept], ns[kept], group[kept], blocked[kept]
+    before -= before[first][group]
+    # A piece is claimed if the larger part of it lies within the time the host was blocked.
+    kept = before + ns // 2 < blocked[group]
     claims = none
-    claims[rows] = True
-    _, first, inverse = np.unique(group, return_index=True, return_inverse=True)
-    cost = np.zeros(len(first), np.int64)
-    np.add.at(cost, inverse, ns)
-    cost = np.minimum(cost, blocked[first])
-    roots, which = np.unique(root_of[rows][first], return_inverse=True)
+    claims[rows[kept]] = True
     root_ns = np.zeros(len(roots), np.int64)
-    np.add.at(root_ns, which, cost)
-    # A wait that spans several gaps is one wait: it blocked the host only once.
-    root_ns = np.minimum(root_ns, host.end[roots] - host.start[roots])
+    np.add.at(root_ns, group[kept], ns[kept])
+    root_ns = np.minimum(root_ns, blocked)
     return Lost(claims, int(root_ns.sum()), roots, root_ns)
 
 
