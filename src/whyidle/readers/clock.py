@@ -29,9 +29,11 @@ class Nanoseconds:
 
 def microseconds_to_ns(values: list[Any]) -> Nanoseconds:
     """Microseconds, as numbers or text, in ns."""
+    if not set(map(type, values)) <= {int, float}:
+        return _from_text(values)
     try:
         us = np.fromiter(values, np.float64, len(values))
-    except (TypeError, ValueError):
+    except OverflowError:
         return _from_text(values)
     if not (np.abs(us) < 2**53).all():
         return _from_text(values)

@@ -135,24 +135,45 @@ def _add(columns: _Columns, events: list[Event]) -> None:
     spans = [e for e in events if e.ph == "X"]
     if len(spans) < len(events):
         _add_others(columns, events)
+    try:
+        host, device = _split(columns, spans)
+    except TypeError:  # a list or an object where a name or an id belongs
+        for e in spans:
+            e.cat, e.name, e.pid, e.tid = map(_hashable, (e.cat, e.name, e.pid, e.tid))
+            if e.args is not None:
+                e.args.stream = _hashable(e.args.stream)
+                e.args.call_stack = _hashable(e.args.call_stack)
+        host, device = _split(columns, spans)
+    columns.host += host
+    columns.device += device
+
+
+def _hashable(value: Any) -> Any:
+    return str(value) if isinstance(value, list | dict) else value
+
+
+def _split(
+    columns: _Columns, spans: list[Event]
+) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+    """The host and the device columns of a batch."""
     category = columns.category
     kinds = np.array([category[e.cat] for e in spans], np.int16)
-    if (kinds < 0).any():
-        for i in np.flatnonzero(kinds < 0):
-            columns.unknown[str(spans[i].cat)] += 1
-    timed = [type(e.ts) is not type(None) for e in spans]
-    if not all(timed):
-        columns.untimed += len(timed) - sum(timed)
-        kinds[~np.array(timed)] = -1
-    host = [spans[i] for i in np.flatnonzero((kinds >= 0) & (kinds < _DEVICE))]
-    device = [spans[i] for i in np.flatnonzero(kinds >= _DEVICE)]
-    if host:
-        _add_host(columns, host, kinds[(kinds >= 0) & (kinds < _DEVICE)])
-    if device:
-        _add_device(columns, device, kinds[kinds >= _DEVICE] - _DEVICE)
+    for i in np.flatnonzero(kinds < 0):
+        columns.unknown[str(spans[i].cat)] += 1
+    untimed = np.array([e.ts is None for e in spans], np.bool_)
+    columns.untimed += int(untimed.sum())
+    kinds[untimed] = -1
+    on_host = (kinds >= 0) & (kinds < _DEVICE)
+    on_device = kinds >= _DEVICE
+    host = [spans[i] for i in np.flatnonzero(on_host)]
+    device = [spans[i] for i in np.flatnonzero(on_device)]
+    return (
+        [_host_columns(columns, host, kinds[on_host])] if host else [],
+        [_device_columns(columns, device, kinds[on_device] - _DEVICE)] if device else [],
+    )
 
 
-def _add_host(columns: _Columns, events: list[Event], kinds: Any) -> None:
+def _host_columns(columns: _Columns, events: list[Event], kinds: Any) -> tuple[Any, ...]:
     names, threads, stacks = columns.names, columns.threads, columns.stacks
     start, end = _times(columns, events)
     correlation = _integers(
@@ -162,20 +183,18 @@ def _add_host(columns: _Columns, events: list[Event], kinds: Any) -> None:
     stack = [
         stacks[a.call_stack] if (a := e.args) is not None and a.call_stack else -1 for e in events
     ]
-    columns.host.append(
-        (
-            start,
-            end,
-            np.array([names[e.name] for e in events], np.int32),
-            kinds.astype(np.uint8),
-            np.array([threads[(e.pid, e.tid)] for e in events], np.int32),
-            correlation,
-            np.array(stack, np.int32),
-        )
+    return (
+        start,
+        end,
+        np.array([names[e.name] for e in events], np.int32),
+        kinds.astype(np.uint8),
+        np.array([threads[(e.pid, e.tid)] for e in events], np.int32),
+        correlation,
+        np.array(stack, np.int32),
     )
 
 
-def _add_device(columns: _Columns, events: list[Event], kinds: Any) -> None:
+def _device_columns(columns: _Columns, events: list[Event], kinds: Any) -> tuple[Any, ...]:
     names, streams = columns.names, columns.streams
     start, end = _times(columns, events)
     args = [e.args for e in events]
@@ -185,20 +204,18 @@ def _add_device(columns: _Columns, events: list[Event], kinds: Any) -> None:
     stream = [
         streams[e.tid if (a := e.args) is None or a.stream is None else a.stream] for e in events
     ]
-    columns.device.append(
-        (
-            start,
-            end,
-            np.array([names[e.name] for e in events], np.int32),
-            kinds.astype(np.uint8),
-            device,
-            np.array(stream, np.int64),
-            _integers(
-                columns, [-1 if a is None or a.correlation is None else a.correlation for a in args]
-            ),
-            _integers(columns, [_bytes(a) for a in args]),
-            _integers(columns, [_blocks(a) for a in args]),
-        )
+    return (
+        start,
+        end,
+        np.array([names[e.name] for e in events], np.int32),
+        kinds.astype(np.uint8),
+        device,
+        np.array(stream, np.int64),
+        _integers(
+            columns, [-1 if a is None or a.correlation is None else a.correlation for a in args]
+        ),
+        _integers(columns, [_bytes(a) for a in args]),
+        _integers(columns, [_blocks(a) for a in args]),
     )
 
 

@@ -21,7 +21,6 @@ from whyidle.readers.bytestream import CHUNK, Damage, Progress, chunks
 _HEAD_LIMIT = 64 << 20  # metadata before or after the events larger than this is no trace
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BORDER = re.compile(rb"\}\s*,\s*\{")
-_FIRST_KEY = re.compile(rb'\s*\{\s*("(?:[^"\\]|\\.)*")')
 _ARRAY_END = re.compile(rb'(?:\}\s*|\A\s*)(?=\]\s*(?:\}\s*\Z|,\s*"[^"\\]{1,80}"\s*:|\Z))')
 _BORDER_TRIES = 8
 # From 2^43 us a double can no longer hold every nanosecond: its step is 2^(43-52) us = 1.95 ns.
@@ -184,15 +183,6 @@ class _Decoder:
 
     def __init__(self, first: bytes, text: TraceText) -> None:
         self.text = text
-        key = _FIRST_KEY.match(first)
-        self.key = key.group(1) if key else None
-        second = _BORDER.search(first)
-        # The exact bytes between two events, in files that always write them alike: a fast search.
-        self.literal = b""
-        if second and self.key:
-            literal = first[second.start() : second.end()]
-            after = re.match(rb"\s*", first[second.end() :])
-            self.literal = literal + (after.group() if after else b"") + self.key
         large = max((int(m) for m in _LARGE_FRACTION.findall(first[:CHUNK])), default=0)
         hook = str if large >= _EXACT_FROM_US else None
         self.typed = msgspec.json.Decoder(list[Event], float_hook=hook)
@@ -224,12 +214,15 @@ class _Decoder:
         self.text.cut_off = True
         events: list[Event] = []
         cuts = self._borders(buffer)
-        if cuts:
-            cut = cuts[0]
-            first = buffer[: cut + 1]
-            decoded = self._decode(first)
-            events = self._salvage(first) if decoded is None else decoded
-            buffer = buffer[buffer.index(b"{", cut) :]
+        for cut in cuts:
+            if (decoded := self._decode(buffer[: cut + 1])) is not None:
+                events, buffer = decoded, buffer[buffer.index(b"{", cut) :]
+                break
+        else:
+            if cuts:
+                cut = cuts[0]
+                events = self._salvage(buffer[: cut + 1])
+                buffer = buffer[buffer.index(b"{", cut) :]
         last = self._decode(buffer.rstrip().rstrip(b","))
         if last is None and buffer.strip(b" \r\n\t\0],}"):
             self.text.lost += 1
@@ -252,8 +245,6 @@ class _Decoder:
 
     def _borders(self, buffer: bytes) -> list[int]:
         """Places of a few last event borders, the last one first."""
-        if self.literal and (place := buffer.rfind(self.literal)) >= 0:
-            return [place]
         for window in (1 << 16, 1 << 20, len(buffer)):
             low = max(len(buffer) - window, 0)
             found = [m.start() + low for m in _BORDER.finditer(buffer[low:])]
