@@ -120,7 +120,8 @@ def _grouped(key: I64, host: I32, ns: I64, text: Callable[[int], str]) -> list[P
     unique, first, group = np.unique(key[rows], return_index=True, return_inverse=True)
     total = np.zeros(len(unique), np.int64)
     np.add.at(total, group, ns[rows])
-    events = np.unique(np.stack([group, host[rows]]), axis=1)[0]
+    width = int(host.max()) + 1
+    events = np.unique(group * width + host[rows]) // width
     count = np.bincount(events, minlength=len(unique))
     # Different stacks may share their line of user code.
     merged: dict[str, Place] = {}

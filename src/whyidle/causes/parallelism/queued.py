@@ -130,15 +130,16 @@ def _calls(evidence: Evidence, calls: I32, ns: I64) -> str:
     copied = np.full(len(timeline.host), -1, np.int64)
     launch = timeline.device.launch[copies]
     copied[launch[launch >= 0]] = timeline.device.name[copies][launch >= 0]
-    pair = np.stack([timeline.host.name[calls].astype(np.int64), copied[calls]], axis=1)
-    unique, group = np.unique(pair, axis=0, return_inverse=True)
+    width = len(timeline.names) + 1
+    pair = timeline.host.name[calls].astype(np.int64) * width + copied[calls] + 1
+    unique, group = np.unique(pair, return_inverse=True)
     total = np.zeros(len(unique), np.int64)
-    np.add.at(total, group.reshape(-1), ns)
+    np.add.at(total, group, ns)
     said = []
     for i in np.argsort(-total, kind="stable")[:4]:
         if total[i] < 0.01 * total.sum():
             continue
-        name, copy = (int(k) for k in unique[i])
+        name, copy = int(unique[i]) // width, int(unique[i]) % width - 1
         what = f" [{timeline.names[copy]}]" if copy >= 0 else ""
         cost = wording.per_step(int(total[i]), evidence.ledger)
         said.append(f"{timeline.names[name]}{what} ({cost})")
