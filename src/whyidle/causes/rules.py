@@ -6,9 +6,15 @@ from collections.abc import Callable
 
 import numpy as np
 
-import importlib
-import importlib.util
-
+from whyidle.causes import (
+    communication,
+    input,
+    interruption,
+    memory,
+    model,
+    parallelism,
+    visibility,
+)
 from whyidle.causes.evidence import Evidence, Finding
 from whyidle.ledger.model import Ledger
 from whyidle.timeline.columns import Timeline
@@ -16,12 +22,17 @@ from whyidle.timeline.nesting import Nesting
 
 Rule = Callable[[Evidence], Finding | None]
 
-# Phases with a name of their own come first; "too many launches" takes what nobody else explains.
-_ROOMS = ("visibility","interruption","input","memory","communication","parallelism","model")
-# TEMPORARY until all rooms have landed
-RULES: tuple[Rule, ...] = tuple(
-    r for room in _ROOMS if importlib.util.find_spec("whyidle.causes." + room)
-    for r in importlib.import_module("whyidle.causes." + room).RULES
+# Phases with a name of their own come first; then what explains host time by a named reason, before
+# "too many launches", which takes what nobody else explains; last what other kernels could win.
+RULES: tuple[Rule, ...] = (
+    *visibility.RULES,
+    *interruption.RULES,
+    *input.RULES,
+    *memory.RULES,
+    *communication.RULES,
+    *model.HOST_RULES,
+    *parallelism.RULES,
+    *model.DEVICE_RULES,
 )
 
 

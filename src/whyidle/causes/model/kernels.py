@@ -40,7 +40,8 @@ def told(evidence: Evidence, mask: Bool, what: str) -> list[str]:
         merged[brief(name)] = before[0] + ns, before[1] + count
     most = sorted(merged.items(), key=lambda item: -item[1][0])[:3]
     top = [
-        f"{name} ({wording.per_step(ns, ledger)} in {wording.count_per_step(n, 'calls', ledger)})"
+        f"{name} ({wording.per_step(ns, ledger)}, "
+        f"{wording.number(n / max(len(ledger.steps), 1))} calls)"
         for name, (ns, n) in most
     ]
     return [
