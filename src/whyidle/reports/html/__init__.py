@@ -19,7 +19,9 @@ from whyidle.reports.html.content import page_data
 from whyidle.reports.model import Report
 from whyidle.reports.words import plain
 
-_SCRIPTS = ("format.js", "page.js", "drawing.js", "picture.js")  # in the order in which they run
+# In the order in which they take effect.
+_STYLES = ("palette.css", "style.css", "parts.css")
+_SCRIPTS = ("format.js", "ledger.js", "page.js", "drawing.js", "told.js", "picture.js")
 
 
 def write_html(report: Report, path: Path) -> None:
@@ -30,7 +32,7 @@ def write_html(report: Report, path: Path) -> None:
 
 def render_html(report: Report) -> str:
     """The whole page as text. The same report always gives the same text."""
-    style = _part("style.css")
+    style = "\n".join(_part(name) for name in _STYLES)
     script = "\n".join(_part(name) for name in _SCRIPTS)
     kind = report.verdict.kind
     parts = {

@@ -1,14 +1,25 @@
 // The canvas of one step: rows of host events over idle blocks over device streams.
-// All times are ns from the start of the step. Rows are drawn only where they are in view, and
-// events narrower than a pixel once a pixel.
+// All times are ns from the start of the step.
 
 const HOST_KINDS = ["annotation", "python", "operator", "runtime", "overhead", "gc"];
-const HOST_KIND_WORDS = ["annotation", "Python function", "operator", "runtime call", "profiler", "garbage collection"];
-const AXIS = 22, TITLE = 18, STREAM_ROW = 20, IDLE_ROW = 30, ROW = 17;
+const HOST_KIND_WORDS = [
+  "annotation",
+  "Python function",
+  "operator",
+  "runtime call",
+  "profiler",
+  "garbage collection",
+];
+const AXIS = 22,
+  TITLE = 18,
+  STREAM_ROW = 20,
+  IDLE_ROW = 30,
+  ROW = 17;
 
 // Index of the first event that ends after t; the events of a row do not overlap.
 function firstAfter(row, t) {
-  let low = 0, high = row.index.length;
+  let low = 0,
+    high = row.index.length;
   while (low < high) {
     const middle = (low + high) >> 1;
     if (row.events.start[row.index[middle]] + row.events.ns[row.index[middle]] > t) high = middle;
@@ -27,14 +38,23 @@ function hostRows(lane) {
 function layout(step, names, expanded) {
   const items = [];
   let y = AXIS;
-  const add = (type, height, more) => { items.push({ type, y, height, ...more }); y += height; };
+  const add = (type, height, more) => {
+    items.push({ type, y, height, ...more });
+    y += height;
+  };
   const lanes = step.lanes.map((lane) => ({ lane, rows: hostRows(lane) }));
   const total = lanes.reduce((sum, { rows }) => sum + rows.length, 0);
-  const rowHeight = expanded ? ROW : Math.max(5, Math.min(ROW, Math.floor(340 / Math.max(total, 1))));
+  const rowHeight = expanded
+    ? ROW
+    : Math.max(5, Math.min(ROW, Math.floor(430 / Math.max(total, 1))));
   for (const { lane, rows } of lanes) {
     const inside = lane.outer.map((n) => names[n]).join(" > ");
-    add("title", TITLE, { text: lane.title + (inside ? ", inside " + inside : ""), outer: lane.outer });
-    if (!rows.length) add("title", TITLE, { text: "nothing recorded here during this step", faint: true });
+    add("title", TITLE, {
+      text: lane.title + (inside ? ", inside " + inside : ""),
+      outer: lane.outer,
+    });
+    if (!rows.length)
+      add("title", TITLE, { text: "nothing recorded here during this step", faint: true });
     rows.forEach((row) => add("host", rowHeight, row));
     y += 4;
   }
@@ -69,7 +89,10 @@ function hatch(context) {
   pen.strokeStyle = Palette.read("hatch");
   pen.lineWidth = 2;
   pen.beginPath();
-  for (const shift of [-8, 0, 8]) { pen.moveTo(shift, 8); pen.lineTo(shift + 8, 0); }
+  for (const shift of [-8, 0, 8]) {
+    pen.moveTo(shift, 8);
+    pen.lineTo(shift + 8, 0);
+  }
   pen.stroke();
   return context.createPattern(tile, "repeat");
 }
@@ -78,7 +101,8 @@ function fitted(context, text, width) {
   if (width < 14) return "";
   const room = Math.floor(width / 5.6);
   if (text.length <= room || context.measureText(text).width <= width) return text;
-  let low = 0, high = Math.min(text.length, Math.ceil(width / 2.5));
+  let low = 0,
+    high = Math.min(text.length, Math.ceil(width / 2.5));
   while (low < high) {
     const middle = (low + high + 1) >> 1;
     if (context.measureText(text.slice(0, middle) + "\u2026").width <= width) low = middle;
@@ -94,10 +118,11 @@ function tickStep(span, width) {
   return [1, 2, 5, 10].map((n) => n * power).find((size) => size >= rough) || 10 * power;
 }
 
-function tickLabel(t, step) {
-  const [factor, unit] = step >= 1e8 ? [1e9, "s"] : step >= 1e5 ? [1e6, "ms"] : step >= 100 ? [1e3, "us"] : [1, "ns"];
-  const digits = Math.max(0, Math.round(Math.log10(factor)) - Math.floor(Math.log10(step)));
-  return (t / factor).toFixed(Math.min(digits, 6)) + " " + unit;
+function tickLabel(t, step, high) {
+  const [factor, unit] =
+    high >= 1e9 ? [1e9, "s"] : high >= 1e6 ? [1e6, "ms"] : high >= 1e3 ? [1e3, "us"] : [1, "ns"];
+  const digits = Math.max(0, Math.round(Math.log10(factor)) - Math.floor(Math.log10(step) + 1e-9));
+  return (t / factor).toFixed(digits) + " " + unit;
 }
 
 class Drawing {
@@ -130,7 +155,7 @@ class Drawing {
       pen.fillStyle = Palette.read("line");
       pen.fillRect(at, AXIS - 4, 1, height);
       pen.fillStyle = Palette.read("quiet");
-      const text = tickLabel(t, step);
+      const text = tickLabel(t, step, view.high);
       if (at + 4 + pen.measureText(text).width < width) pen.fillText(text, at + 3, AXIS / 2 - 1);
     }
   }
@@ -159,6 +184,7 @@ class Drawing {
 
   title(item, width) {
     const pen = this.context;
+    pen.font = "11px system-ui, sans-serif";
     pen.fillStyle = Palette.read("quiet");
     pen.fillText(fitted(pen, item.text, width - 12), 6, item.y + item.height / 2 + 1);
   }
@@ -166,11 +192,14 @@ class Drawing {
   row(item, view, x, width) {
     const pen = this.context;
     const inner = item.height - (item.height > 8 ? 1 : 0);
+    pen.font = (item.height < 14 ? "9px" : "11px") + " system-ui, sans-serif";
     let drawnTo = -1;
     this.visible(item, view, (i, start, end) => {
-      const left = x(start), right = Math.max(x(end), left + 0.8);
-      if (right <= drawnTo + 0.5) return; // the pixel is taken
-      drawnTo = right - left < 1 ? Math.floor(left) + 1 : right;
+      // Widths are true, so that narrow events mix in the shares they have; one that stands alone
+      // in its pixel is widened to be seen.
+      const left = x(start);
+      const right = left >= drawnTo ? Math.max(x(end), left + 0.5) : x(end);
+      drawnTo = Math.max(drawnTo, Math.ceil(right));
       const colour = colourOf(item, i);
       const gap = right - left > 3 ? 0.8 : 0; // a hairline between neighbours
       pen.fillStyle = colour;
@@ -185,13 +214,15 @@ class Drawing {
 
   label(item, i, colour, left, right, width) {
     const pen = this.context;
-    const from = Math.max(left, 0) + 4, room = Math.min(right, width) - from - 4;
+    const from = Math.max(left, 0) + 4,
+      room = Math.min(right, width) - from - 4;
     let text = labelOf(item, i, this.names);
     if (item.type === "idle" && room > 90) text += "  " + duration(item.events.ns[i]);
     text = fitted(pen, text, room);
     if (!text) return;
     const middle = item.y + (item.height - 1) / 2 + 0.5;
-    if (item.type === "idle") { // clear of the hatch
+    if (item.type === "idle") {
+      // clear of the hatch
       pen.fillStyle = colour;
       pen.fillRect(from - 2, middle - 8, pen.measureText(text).width + 4, 16);
     }
@@ -202,7 +233,10 @@ class Drawing {
   outline(hover, x, width) {
     const { item, i } = hover;
     const left = Math.max(x(item.events.start[i]), -2);
-    const right = Math.min(Math.max(x(item.events.start[i] + item.events.ns[i]), left + 2), width + 2);
+    const right = Math.min(
+      Math.max(x(item.events.start[i] + item.events.ns[i]), left + 2),
+      width + 2,
+    );
     this.context.strokeStyle = Palette.read("ink");
     this.context.lineWidth = 1.5;
     this.context.strokeRect(left, item.y, right - left, item.height - 1);

@@ -12,7 +12,11 @@ const ACCOUNT = new Map(DATA.accounts.map((account) => [account.name, account]))
 
 function duration(ns) {
   const size = Math.abs(ns);
-  for (const [factor, unit] of [[1e9, "s"], [1e6, "ms"], [1e3, "us"]]) {
+  for (const [factor, unit] of [
+    [1e9, "s"],
+    [1e6, "ms"],
+    [1e3, "us"],
+  ]) {
     if (size >= factor * 0.9995) {
       const value = ns / factor;
       const digits = Math.abs(value) < 9.995 ? 2 : Math.abs(value) < 99.95 ? 1 : 0;
@@ -52,14 +56,18 @@ const Palette = {
     }
     return this.cache.get(name);
   },
-  account(name) { return this.read(name.replaceAll(".", "-")); },
+  account(name) {
+    return this.read(name.replaceAll(".", "-"));
+  },
   // Near-black or white, whichever has more contrast (WCAG relative luminance).
   ink(colour) {
     const channel = (at) => {
       const c = parseInt(colour.slice(at, at + 2), 16) / 255;
       return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
     };
-    return 0.2126 * channel(1) + 0.7152 * channel(3) + 0.0722 * channel(5) > 0.19 ? "#10151c" : "#ffffff";
+    return 0.2126 * channel(1) + 0.7152 * channel(3) + 0.0722 * channel(5) > 0.195
+      ? "#10151c"
+      : "#ffffff";
   },
 };
 
@@ -78,7 +86,9 @@ function paint(target, account) {
 
 // As paint, for an element that holds text.
 function paintText(target, account) {
-  const ink = () => { target.style.color = Palette.ink(Palette.account(account)); };
+  const ink = () => {
+    target.style.color = Palette.ink(Palette.account(account));
+  };
   ink();
   themeListeners.push(ink);
   return paint(target, account);
@@ -99,8 +109,14 @@ const Tip = {
   show(x, y, title, rows) {
     const lines = [element("div", { class: "tip-title", text: title })];
     for (const [label, text] of rows) {
-      lines.push(element("div", { class: "tip-row" },
-        element("span", { text: label }), element("span", { text })));
+      lines.push(
+        element(
+          "div",
+          { class: "tip-row" },
+          element("span", { text: label }),
+          element("span", { text }),
+        ),
+      );
     }
     this.node.replaceChildren(...lines);
     this.node.hidden = false;
@@ -110,7 +126,9 @@ const Tip = {
     this.node.style.left = Math.max(8, left) + "px";
     this.node.style.top = Math.max(8, top) + "px";
   },
-  hide() { this.node.hidden = true; },
+  hide() {
+    this.node.hidden = true;
+  },
 };
 
 function tipped(target, title, rows) {
@@ -124,5 +142,7 @@ function tipped(target, title, rows) {
   target.addEventListener("blur", () => Tip.hide());
   return target;
 }
-document.addEventListener("keydown", (e) => { if (e.key === "Escape") Tip.hide(); });
+document.addEventListener("keydown", (e) => {
+  if (e.key === "Escape") Tip.hide();
+});
 addEventListener("scroll", () => Tip.hide(), { passive: true });

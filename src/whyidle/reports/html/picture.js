@@ -1,53 +1,6 @@
-// The picture of one step: choosing, zooming, panning, telling what is under the pointer.
+// The picture of one step: choosing, zooming, panning, finding what is under the pointer.
 
-const PICTURE = DATA.picture;
 const SMALLEST_VIEW = 200; // ns
-
-
-function stepTitle(step) {
-  if (PICTURE.found === "span") return `the whole window (no steps found), ${duration(step.ns)}`;
-  return `step ${step.index} (${step.why}), ${duration(step.ns)}`;
-}
-
-// Names of a chain, innermost first.
-function chainText(at, from) {
-  if (at < 0) return "";
-  const links = PICTURE.chains[at].map((n) => (n < 0 ? `${-n} outer ones` : PICTURE.names[n]));
-  return links.slice(from || 0).join(" < ");
-}
-
-function tipOf({ item, i }) {
-  const events = item.events;
-  const times = [["start", duration(events.start[i])], ["duration", duration(events.ns[i])]];
-  if (item.type === "host") {
-    return [PICTURE.names[events.name[i]], [...times, ["kind", HOST_KIND_WORDS[events.kind[i]]]]];
-  }
-  const account = DATA.accounts[events.account[i]];
-  if (item.type === "stream") {
-    const rows = [...times, ["account", account.name]];
-    if (events.chain[i] >= 0) {
-      const ahead = events.lead[i] >= 0 ? `${duration(events.lead[i])} before it ran: ` : "";
-      rows.push(["launched", ahead + chainText(events.chain[i])]);
-    }
-    return [PICTURE.names[events.name[i]], rows];
-  }
-  const rows = [...times, ["account", account.name + (account.cause ? ", lost to " + account.cause : "")], ["meaning", account.meaning]];
-  const [first, ...others] = events.did[i];
-  rows.push(...didRows(first));
-  for (const [chain, ns] of others) rows.push(["also", `${chain < 0 ? "nothing recorded" : chainText(chain).split(" < ")[0]}, ${duration(ns)}`]);
-  if (events.more[i]) rows.push(["and", count(events.more[i], "other name")]);
-  if (events.ended[i] >= 0) rows.push(["ended by", PICTURE.names[events.ended[i]]]);
-  if (events.after_sync[i]) rows.push(["note", "follows a synchronize in the same gap"]);
-  return ["GPU idle: " + account.name, rows];
-}
-
-function didRows([chain, ns]) {
-  if (chain < 0) return [["host did", "nothing recorded"]];
-  const rows = [["host did", `${chainText(chain).split(" < ")[0]}, ${duration(ns)}`]];
-  const around = chainText(chain, 1);
-  if (around) rows.push(["inside", around]);
-  return rows;
-}
 
 class Viewer {
   constructor(place) {
@@ -57,47 +10,78 @@ class Viewer {
     this.drawing = new Drawing(this.canvas.getContext("2d"), PICTURE.names);
     this.notes = element("div");
     this.gaps = element("div");
-    place.append(this.tools(), element("div", { class: "canvas" }, this.canvas), this.help(), this.key(), this.notes, this.gaps);
+    place.append(
+      this.tools(),
+      element("div", { class: "canvas" }, this.canvas),
+      this.help(),
+      this.key(),
+      this.notes,
+      this.gaps,
+    );
     this.listen();
     this.select(0);
     new ResizeObserver(() => this.refresh()).observe(this.canvas.parentElement);
-    themeListeners.push(() => { this.drawing.hatch = null; this.refresh(); });
+    themeListeners.push(() => {
+      this.drawing.hatch = null;
+      this.refresh();
+    });
   }
 
   tools() {
-    const button = (text, label, act) => element("button", { text, "aria-label": label, title: label, onclick: act });
+    const button = (text, label, act) =>
+      element("button", { text, "aria-label": label, title: label, onclick: act });
     const bar = element("div", { class: "tools" });
     if (PICTURE.steps.length > 1) {
       const choice = element("select", { onchange: () => this.select(Number(choice.value)) });
-      PICTURE.steps.forEach((step, i) => choice.append(element("option", { value: i, text: stepTitle(step) })));
+      PICTURE.steps.forEach((step, i) =>
+        choice.append(element("option", { value: i, text: stepTitle(step) })),
+      );
       bar.append(element("label", {}, element("span", { class: "quiet", text: "Step" }), choice));
     }
-    this.expand = element("button", { text: "Taller rows", "aria-pressed": "false", onclick: () => {
-      this.expanded = !this.expanded;
-      this.expand.setAttribute("aria-pressed", String(this.expanded));
-      this.relayout();
-    } });
-    bar.append(button("\u2212", "Zoom out", () => this.zoom(1.6)), button("+", "Zoom in", () => this.zoom(1 / 1.6)),
-      button("\u2190", "Earlier", () => this.pan(-0.25)), button("\u2192", "Later", () => this.pan(0.25)),
-      button("Reset", "Show the whole step", () => this.reset()), this.expand);
+    this.expand = element("button", {
+      text: "Taller rows",
+      "aria-pressed": "false",
+      onclick: () => {
+        this.expanded = !this.expanded;
+        this.expand.setAttribute("aria-pressed", String(this.expanded));
+        this.relayout();
+      },
+    });
+    bar.append(
+      button("\u2212", "Zoom out", () => this.zoom(1.6)),
+      button("+", "Zoom in", () => this.zoom(1 / 1.6)),
+      button("\u2190", "Earlier", () => this.pan(-0.25)),
+      button("\u2192", "Later", () => this.pan(0.25)),
+      button("Reset", "Show the whole step", () => this.reset()),
+      this.expand,
+    );
     return bar;
   }
 
   help() {
-    const keys = element("p", { class: "note" }, "Drag to move. Pinch, Ctrl + wheel, or click and then turn the wheel to zoom. Keys: ");
-    for (const key of ["+", "-", "\u2190", "\u2192", "0"]) keys.append(element("kbd", { text: key }), " ");
+    const keys = element(
+      "p",
+      { class: "note" },
+      "Drag to move. Pinch, Ctrl + wheel, or click and then turn the wheel to zoom. Keys: ",
+    );
+    for (const key of ["+", "-", "\u2190", "\u2192", "0"])
+      keys.append(element("kbd", { text: key }), " ");
     keys.append("(0 resets).");
     return keys;
   }
 
   key() {
     const list = element("ul", { class: "legend", "aria-label": "Colours of host events" });
+    const kinds = new Set(PICTURE.steps.flatMap((step) => step.lanes.flatMap((lane) => lane.kind)));
     HOST_KINDS.forEach((kind, i) => {
+      if (!kinds.has(i)) return;
       const mark = element("span", { class: "swatch", "aria-hidden": "true" });
       mark.style.backgroundColor = `var(--host-${kind})`;
       list.append(element("li", {}, mark, HOST_KIND_WORDS[i]));
     });
-    const used = new Set(PICTURE.steps.flatMap((step) => step.streams.flatMap((stream) => stream.account)));
+    const used = new Set(
+      PICTURE.steps.flatMap((step) => step.streams.flatMap((stream) => stream.account)),
+    );
     DATA.accounts.forEach((account, i) => {
       if (used.has(i)) list.append(element("li", {}, swatch(account.name), account.name));
     });
@@ -109,7 +93,9 @@ class Viewer {
     this.view = { low: 0, high: this.step.ns };
     this.hover = null;
     this.relayout();
-    this.notes.replaceChildren(...notesOf(this.step).map((text) => element("p", { class: "note", text })));
+    this.notes.replaceChildren(
+      ...notesOf(this.step).map((text) => element("p", { class: "note", text })),
+    );
     this.gaps.replaceChildren(...longestGaps(this));
     this.canvas.setAttribute("aria-label", describe(this.step));
   }
@@ -124,7 +110,10 @@ class Viewer {
   refresh() {
     if (this.waiting) return;
     this.waiting = true;
-    requestAnimationFrame(() => { this.waiting = false; this.paint(); });
+    requestAnimationFrame(() => {
+      this.waiting = false;
+      this.paint();
+    });
   }
 
   paint() {
@@ -162,7 +151,9 @@ class Viewer {
     this.look(this.view.low + shift, this.view.high + shift);
   }
 
-  reset() { this.look(0, this.step.ns); }
+  reset() {
+    this.look(0, this.step.ns);
+  }
 
   timeAt(clientX) {
     const box = this.canvas.getBoundingClientRect();
@@ -185,7 +176,12 @@ class Viewer {
         if (!this.pointers.size) canvas.classList.remove("dragging");
       });
     }
-    canvas.addEventListener("pointerleave", () => { this.hover = null; Tip.hide(); this.refresh(); });
+    canvas.addEventListener("pointerleave", (e) => {
+      if (e.pointerType === "touch") return; // a tap tells until the next one
+      this.hover = null;
+      Tip.hide();
+      this.refresh();
+    });
     canvas.addEventListener("keydown", (e) => this.press(e));
   }
 
@@ -201,7 +197,10 @@ class Viewer {
   }
 
   move(e) {
-    if (!this.pointers.has(e.pointerId)) { this.point(e); return; }
+    if (!this.pointers.has(e.pointerId)) {
+      this.point(e);
+      return;
+    }
     const before = [...this.pointers.values()];
     this.pointers.set(e.pointerId, e.clientX);
     const after = [...this.pointers.values()];
@@ -218,7 +217,10 @@ class Viewer {
     const box = this.canvas.getBoundingClientRect();
     const found = this.hit(e.clientX - box.left, e.clientY - box.top);
     this.hover = found;
-    if (found) { const [title, rows] = tipOf(found); Tip.show(e.clientX, e.clientY, title, rows); } else Tip.hide();
+    if (found) {
+      const [title, rows] = tipOf(found);
+      Tip.show(e.clientX, e.clientY, title, rows);
+    } else Tip.hide();
     this.refresh();
   }
 
@@ -228,13 +230,18 @@ class Viewer {
     if (!item) return null;
     const scale = (this.view.high - this.view.low) / Math.max(this.width, 1);
     const t = this.view.low + px * scale;
-    let best = null, nearest = 3 * scale;
+    let best = null,
+      nearest = 3 * scale;
     for (let k = Math.max(0, firstAfter(item, t - nearest) - 1); k < item.index.length; k++) {
       const i = item.index[k];
-      const start = item.events.start[i], end = start + item.events.ns[i];
+      const start = item.events.start[i],
+        end = start + item.events.ns[i];
       const away = t < start ? start - t : t > end ? t - end : 0;
       if (start > t + 3 * scale) break;
-      if (away < nearest || (away === 0 && best === null)) { best = i; nearest = away; }
+      if (away < nearest || (away === 0 && best === null)) {
+        best = i;
+        nearest = away;
+      }
       if (away === 0) break;
     }
     return best === null ? null : { item, i: best };
@@ -243,8 +250,14 @@ class Viewer {
   press(e) {
     if (e.ctrlKey || e.metaKey || e.altKey) return;
     const acts = {
-      "+": () => this.zoom(1 / 1.6), "=": () => this.zoom(1 / 1.6), "-": () => this.zoom(1.6), _: () => this.zoom(1.6),
-      ArrowLeft: () => this.pan(-0.15), ArrowRight: () => this.pan(0.15), 0: () => this.reset(), Home: () => this.reset(),
+      "+": () => this.zoom(1 / 1.6),
+      "=": () => this.zoom(1 / 1.6),
+      "-": () => this.zoom(1.6),
+      _: () => this.zoom(1.6),
+      ArrowLeft: () => this.pan(-0.15),
+      ArrowRight: () => this.pan(0.15),
+      0: () => this.reset(),
+      Home: () => this.reset(),
     };
     if (!acts[e.key]) return;
     acts[e.key]();
@@ -253,62 +266,24 @@ class Viewer {
   }
 }
 
-// What the picture does not show: never silent.
-function notesOf(step) {
-  const left = step.left_out;
-  const notes = [];
-  const part = (what, word) => {
-    if (what.count) notes.push(`${what.count.toLocaleString("en")} of ${what.of.toLocaleString("en")} ${word} are not drawn to keep the file small: the shortest, none longer than ${duration(what.longest_ns)}.`);
-  };
-  part(left.host, "host events");
-  part(left.gaps, "idle blocks");
-  part(left.device, "GPU activities");
-  if (left.threads) notes.push(`${count(left.threads, "other host thread")} not drawn: neither the main one, nor one that the GPU waited for, or beyond the third.`);
-  if (left.streams) notes.push(`${count(left.streams, "less busy stream")} not drawn.`);
-  if (left.unnested) notes.push(`${count(left.unnested, "host event")} not drawn: they overlap others without nesting.`);
-  return notes;
-}
-
-function describe(step) {
-  const seconds = new Map();
-  if (step.gaps) step.gaps.account.forEach((a, i) => seconds.set(a, (seconds.get(a) || 0) + step.gaps.ns[i]));
-  const parts = [...seconds].sort((a, b) => b[1] - a[1]).slice(0, 5).map(([a, ns]) => `${DATA.accounts[a].name} ${duration(ns)}`);
-  return `Picture of ${stepTitle(step)}. GPU idle blocks drawn: ${parts.join(", ") || "none"}. The longest are listed below the picture.`;
-}
-
-// The text alternative of the picture, and a way to jump.
-function longestGaps(viewer) {
-  const gaps = viewer.step.gaps;
-  if (!gaps || !gaps.start.length) return [];
-  const order = gaps.ns.map((_, i) => i).sort((a, b) => gaps.ns[b] - gaps.ns[a]).slice(0, 10);
-  const body = element("tbody", {}, ...order.map((i) => {
-    const account = DATA.accounts[gaps.account[i]].name;
-    const [chain] = gaps.did[i][0];
-    const jump = () => {
-      const margin = gaps.ns[i] * 0.25;
-      viewer.look(gaps.start[i] - margin, gaps.start[i] + gaps.ns[i] + margin);
-      viewer.canvas.scrollIntoView({ block: "nearest" });
-    };
-    return element("tr", {}, element("td", {}, element("button", { text: "Zoom", "aria-label": `Zoom to the gap at ${duration(gaps.start[i])}`, onclick: jump })),
-      element("td", { class: "account" }, swatch(account), account),
-      element("td", { class: "num", text: duration(gaps.start[i]) }),
-      element("td", { class: "num", text: duration(gaps.ns[i]) }),
-      element("td", { class: "name" }, element("div", { class: "clamp", text: chain < 0 ? "nothing recorded" : chainText(chain) })));
-  }));
-  const heads = [["", ""], ["account", ""], ["at", "num"], ["length", "num"], ["host did (innermost first)", ""]];
-  const head = element("tr", {}, ...heads.map(([text, kind]) => element("th", { scope: "col", class: kind, text })));
-  return [element("details", {}, element("summary", { text: `The ${count(order.length, "longest idle block")} of this step` }),
-    element("div", { class: "scroll" }, element("table", {}, element("thead", {}, head), body)))];
-}
-
 function drawPicture() {
   if (!PICTURE || !PICTURE.steps.length) return;
   document.getElementById("picture").hidden = false;
   const place = document.getElementById("picture-body");
   const first = PICTURE.steps[0];
-  let text = PICTURE.device === null ? "Host time: no GPU activity was recorded. " : `${PICTURE.device}${DATA.devices_total > 1 ? ", the one that is idle most" : ""}. `;
-  text += PICTURE.found === "span" ? "No steps were found, so the whole window is drawn." : `Drawn is ${stepTitle(first)}`;
-  if (PICTURE.found !== "span") text += PICTURE.steps_total > 1 ? `: the step of median duration of ${PICTURE.steps_total}. Pick another below.` : ".";
+  let text =
+    PICTURE.device === null
+      ? "Host time: no GPU activity was recorded. "
+      : `${PICTURE.device}${DATA.devices_total > 1 ? ", the one that is idle most" : ""}. `;
+  text +=
+    PICTURE.found === "span"
+      ? "No steps were found, so the whole window is drawn."
+      : `Drawn is ${stepTitle(first)}`;
+  if (PICTURE.found !== "span")
+    text +=
+      PICTURE.steps_total > 1
+        ? `: the step of median duration of ${PICTURE.steps_total}. Pick another below.`
+        : ".";
   place.append(element("p", { class: "quiet", text }));
   window.viewer = new Viewer(place);
 }

@@ -147,7 +147,7 @@ def choose_steps(ns: I64) -> list[tuple[int, str]]:
         (n - 1, "last"),
     ]
     if n == 1:
-        return [(0, "only")]
+        return [(0, "the only one")]
     reasons: dict[int, list[str]] = {}
     for index, why in wanted:
         reasons.setdefault(index, []).append(why)
@@ -155,7 +155,7 @@ def choose_steps(ns: I64) -> list[tuple[int, str]]:
 
 
 def allot(wanted: list[int], room: int) -> list[int]:
-    """Divide ``room``: each gets what it wants up to an equal share; what one leaves, others use."""
+    """Divide ``room`` equally, each at most what it wants; what one leaves, others may use."""
     given = [0] * len(wanted)
     open_ = sorted(range(len(wanted)), key=lambda i: wanted[i])
     for place, i in enumerate(open_):
