@@ -16,7 +16,7 @@ from whyidle.causes.parallelism import (
     r06_unfused_optimizer,
     r11_small_grid,
     r14_metrics_each_step,
-    r103_queued_work_waits,
+    x01_queued_work_waits,
 )
 
 STEP = 1_000_000
@@ -304,7 +304,7 @@ class TestQueuedWork:
     def test_names_what_blocks_the_host(self) -> None:
         evidence = evidence_of(queued_loop(gap_ns=300_000))
         queued = evidence.ns(evidence.accounts("idle.queue"))
-        finding = check(evidence, r103_queued_work_waits(evidence), queued)
+        finding = check(evidence, x01_queued_work_waits(evidence), queued)
         assert queued >= 5 * 300_000
         assert "blocked in copies and synchronizations" in finding.title
         said = " ".join(finding.evidence)
@@ -313,7 +313,7 @@ class TestQueuedWork:
         assert "aten::to" in said
 
     def test_short_waits_are_launch_latency(self) -> None:
-        assert r103_queued_work_waits(evidence_of(queued_loop(gap_ns=5_000))) is None
+        assert x01_queued_work_waits(evidence_of(queued_loop(gap_ns=5_000))) is None
 
 
 def test_rules_never_claim_the_same_time_twice() -> None:

@@ -16,7 +16,7 @@ HEALTHY_SHARE = 0.10
 UNKNOWN_SHARE = 0.50  # of the time without computation; above it the evidence is missing. Ours.
 _WORDS = {
     "input": "data loading: the GPU waits for its next batch",
-    "parallelism": "not enough parallel work: the host cannot launch fast enough to fill the GPU",
+    "parallelism": "not enough parallel work: the GPU runs out of work that it could do",
     "model": "the model's own work on the GPU",
     "memory": "memory management: copies and allocator calls hold up the GPU",
     "communication": "communication: the GPU waits in or for collectives",

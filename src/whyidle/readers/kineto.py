@@ -11,6 +11,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import compress
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ import numpy as np
 
 from whyidle.errors import WhyidleError
 from whyidle.readers.clock import microseconds_to_ns
-from whyidle.readers.trace_json import Event, TraceText, batches
+from whyidle.readers.trace_json import Args, Event, TraceText, batches
 from whyidle.timeline.columns import (
     I64,
     DeviceEvents,
@@ -70,6 +72,14 @@ _ELEMENT_BYTES = {
     "float8_e4m3fn": 1,
     "float8_e5m2": 1,
 }
+
+
+# Loops over events run inside the interpreter where they can: these fetch a field from each.
+_TS, _DUR, _NAME, _CAT = map(attrgetter, ("ts", "dur", "name", "cat"))
+_THREAD, _ARGS = attrgetter("pid", "tid"), attrgetter("args")
+_CORRELATION, _GRID, _STACK = map(attrgetter, ("correlation", "grid", "call_stack"))
+_NO_ARGS = Args()
+_PASSED_OVER = ("X", "f", "s", "t")  # spans are read, arrows are not needed
 
 
 class _Interner(dict[Any, int]):
@@ -156,17 +166,18 @@ def _split(
     columns: _Columns, spans: list[Event]
 ) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
     """The host and the device columns of a batch."""
-    category = columns.category
-    kinds = np.array([category[e.cat] for e in spans], np.int16)
+    kinds = np.array(list(map(columns.category.__getitem__, map(_CAT, spans))), np.int16)
     for i in np.flatnonzero(kinds < 0):
         columns.unknown[str(spans[i].cat)] += 1
-    untimed = np.array([e.ts is None for e in spans], np.bool_)
-    columns.untimed += int(untimed.sum())
-    kinds[untimed] = -1
+    times = list(map(_TS, spans))
+    if None in times:
+        untimed = np.array([ts is None for ts in times], np.bool_)
+        columns.untimed += int(untimed.sum())
+        kinds[untimed] = -1
     on_host = (kinds >= 0) & (kinds < _DEVICE)
     on_device = kinds >= _DEVICE
-    host = [spans[i] for i in np.flatnonzero(on_host)]
-    device = [spans[i] for i in np.flatnonzero(on_device)]
+    host = list(compress(spans, on_host.tolist()))
+    device = list(compress(spans, on_device.tolist()))
     return (
         [_host_columns(columns, host, kinds[on_host])] if host else [],
         [_device_columns(columns, device, kinds[on_device] - _DEVICE)] if device else [],
@@ -174,80 +185,60 @@ def _split(
 
 
 def _host_columns(columns: _Columns, events: list[Event], kinds: Any) -> tuple[Any, ...]:
-    names, threads, stacks = columns.names, columns.threads, columns.stacks
+    stacks = columns.stacks
     start, end = _times(columns, events)
-    correlation = _integers(
-        columns,
-        [-1 if (a := e.args) is None or a.correlation is None else a.correlation for e in events],
-    )
-    stack = [
-        stacks[a.call_stack] if (a := e.args) is not None and a.call_stack else -1 for e in events
-    ]
+    args = [_NO_ARGS if a is None else a for a in map(_ARGS, events)]
+    stack = [stacks[text] if text else -1 for text in map(_STACK, args)]
     return (
         start,
         end,
-        np.array([names[e.name] for e in events], np.int32),
+        np.array(list(map(columns.names.__getitem__, map(_NAME, events))), np.int32),
         kinds.astype(np.uint8),
-        np.array([threads[(e.pid, e.tid)] for e in events], np.int32),
-        correlation,
+        np.array(list(map(columns.threads.__getitem__, map(_THREAD, events))), np.int32),
+        _integers(columns, list(map(_CORRELATION, args))),
         np.array(stack, np.int32),
     )
 
 
 def _device_columns(columns: _Columns, events: list[Event], kinds: Any) -> tuple[Any, ...]:
-    names, streams = columns.names, columns.streams
     start, end = _times(columns, events)
-    args = [e.args for e in events]
-    device = _integers(
-        columns, [e.pid if (a := e.args) is None or a.device is None else a.device for e in events]
-    )
-    stream = [
-        streams[e.tid if (a := e.args) is None or a.stream is None else a.stream] for e in events
-    ]
+    args = [_NO_ARGS if a is None else a for a in map(_ARGS, events)]
+    device = [e.pid if a.device is None else a.device for e, a in zip(events, args, strict=True)]
+    stream = [e.tid if a.stream is None else a.stream for e, a in zip(events, args, strict=True)]
     return (
         start,
         end,
-        np.array([names[e.name] for e in events], np.int32),
+        np.array(list(map(columns.names.__getitem__, map(_NAME, events))), np.int32),
         kinds.astype(np.uint8),
-        device,
-        np.array(stream, np.int64),
-        _integers(
-            columns, [-1 if a is None or a.correlation is None else a.correlation for a in args]
-        ),
-        _integers(columns, [_bytes(a) for a in args]),
-        _integers(columns, [_blocks(a) for a in args]),
+        _integers(columns, device),
+        np.array(list(map(columns.streams.__getitem__, stream)), np.int64),
+        _integers(columns, list(map(_CORRELATION, args))),
+        _integers(columns, list(map(_bytes, args))),
+        _integers(columns, list(map(_blocks, map(_GRID, args)))),
     )
 
 
-def _bytes(args: Any) -> Any:
-    if args is None:
-        return -1
+def _bytes(args: Args) -> Any:
     if args.bytes is not None:
         return args.bytes
     if args.in_nelems is not None:
         size = _ELEMENT_BYTES.get(str(args.dtype).lower().removeprefix("c10::"), 0)
         return args.in_nelems * size if size and isinstance(args.in_nelems, int) else -1
-    return -1 if args.size is None else args.size
+    return args.size
 
 
-def _blocks(args: Any) -> int:
-    grid = None if args is None else args.grid
-    if not isinstance(grid, list) or not grid:
-        return -1
-    blocks = 1
-    for side in grid:
-        if not isinstance(side, int):
-            return -1
-        blocks *= side
-    return blocks if blocks < 2**62 else -1
+def _blocks(grid: Any) -> Any:
+    try:
+        x, y, z = grid
+        return x * y * z
+    except (TypeError, ValueError):
+        return None
 
 
 def _add_others(columns: _Columns, events: list[Event]) -> None:
     """Thread names, memory counters, and a count of what is not read."""
-    for e in events:
+    for e in [e for e in events if e.ph not in _PASSED_OVER]:
         ph = e.ph
-        if ph == "X" or ph in ("s", "f", "t"):
-            continue
         if ph == "M" and e.name == "thread_name" and e.args is not None:
             columns.labels[(str(e.pid), str(e.tid))] = str(e.args.name or "")
         elif ph == "i" and e.name == "[memory]" and e.args is not None:
@@ -260,17 +251,22 @@ def _add_others(columns: _Columns, events: list[Event]) -> None:
 
 def _times(columns: _Columns, events: list[Event]) -> tuple[I64, I64]:
     """Start and end in ns, exact to the clock that wrote them."""
-    start = microseconds_to_ns([e.ts for e in events])
-    dur = microseconds_to_ns([0 if e.dur is None else e.dur for e in events])
+    start = microseconds_to_ns(list(map(_TS, events)))
+    lengths: list[Any] = list(map(_DUR, events))
+    if untimed := lengths.count(None):
+        columns.untimed += untimed
+        lengths = [0 if dur is None else dur for dur in lengths]
+    dur = microseconds_to_ns(lengths)
     columns.bad_values += start.bad + dur.bad
-    columns.untimed += sum(e.dur is None for e in events)
     length = dur.ns // 1000 if start.given_as_ns else dur.ns
     columns.whole_us &= not (start.ns % 1000).any() and not (length % 1000).any()
     return start.ns, start.ns + np.maximum(length, 0)
 
 
 def _integers(columns: _Columns, values: list[Any]) -> I64:
-    """Whole numbers, also as text or hex text; what is none becomes -1 and is counted."""
+    """Whole numbers, also as text or hex text; None and, counted, what is no number become -1."""
+    if None in values:
+        values = [-1 if value is None else value for value in values]
     try:
         return np.array(values, np.int64)
     except (TypeError, ValueError, OverflowError):

@@ -4,7 +4,7 @@ from whyidle.causes.parallelism.grid import r11_small_grid
 from whyidle.causes.parallelism.launch import r01_host_bound
 from whyidle.causes.parallelism.metrics import r14_metrics_each_step
 from whyidle.causes.parallelism.optimizer import r06_unfused_optimizer
-from whyidle.causes.parallelism.queued import r103_queued_work_waits
+from whyidle.causes.parallelism.queued import x01_queued_work_waits
 from whyidle.causes.parallelism.sync import (
     r02_scalar_read,
     r03_data_dependent_shape,
@@ -20,5 +20,5 @@ RULES = (
     r06_unfused_optimizer,
     r11_small_grid,
     r01_host_bound,
-    r103_queued_work_waits,
+    x01_queued_work_waits,
 )

@@ -1,4 +1,4 @@
-"""R103 (not in rules.tsv): the work was launched in time, and the device idles all the same."""
+"""X01 (not in rules.tsv): the work was launched in time, and the device idles all the same."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BLOCKING = r"(?i)Memcpy|Synchronize"
 _GRAPH = r"GraphLaunch"
 
 
-def r103_queued_work_waits(evidence: Evidence) -> Finding | None:
+def x01_queued_work_waits(evidence: Evidence) -> Finding | None:
     """The device idles although its next work had been launched before.
 
     It waits for an event, another stream or device, a host function in a CUDA graph; or it works
@@ -37,7 +37,7 @@ def r103_queued_work_waits(evidence: Evidence) -> Finding | None:
         title += ", while the host is blocked in copies and synchronizations"
     return finding(
         evidence,
-        "R103",
+        "X01",
         "parallelism",
         title,
         claims,
