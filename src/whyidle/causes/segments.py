@@ -40,7 +40,10 @@ def computing(evidence: Evidence) -> Bool:
 
 
 def of_activity(evidence: Evidence, activities: Bool) -> Bool:
-    """A mask of device events looked up at each segment's activity, shape (segments,)."""
+    """A mask of device events looked up at each segment's activity, shape (segments,).
+
+    The activity of an idle segment is the one that ended its gap.
+    """
     return of_host(activities, evidence.ledger.segments.activity)
 
 
@@ -71,8 +74,8 @@ def busy_share(evidence: Evidence, mask: Bool) -> float:
 
 
 def top_kernels(evidence: Evidence, mask: Bool, limit: int = 3) -> list[tuple[str, int, int]]:
-    """(name, ns, number of activities) of the masked segments' activities, most ns first."""
-    rows = np.flatnonzero(mask & (evidence.ledger.segments.activity >= 0))
+    """(name, ns, number of activities) behind the masked busy segments, most ns first."""
+    rows = np.flatnonzero(mask & ~evidence.ledger.segments.idle)
     if not len(rows):
         return []
     activity = evidence.ledger.segments.activity[rows]

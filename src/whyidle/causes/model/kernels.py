@@ -85,9 +85,9 @@ def runs(evidence: Evidence, wanted: tuple[str, ...]) -> list[I64]:
 
 
 def ns_of_activities(evidence: Evidence, mask: Bool) -> I64:
-    """Nanoseconds of the masked segments by device event, shape (device events,)."""
+    """Nanoseconds of the masked busy segments by device event, shape (device events,)."""
     seg = evidence.ledger.segments
-    rows = np.flatnonzero(mask & (seg.activity >= 0))
+    rows = np.flatnonzero(mask & ~seg.idle)
     total = np.zeros(len(evidence.timeline.device), np.int64)
     np.add.at(total, seg.activity[rows], seg.ns[rows])
     return total
