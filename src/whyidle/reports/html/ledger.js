@@ -217,11 +217,11 @@ function drawSteps(device) {
     const title = n === 1 ? `step ${first}` : `steps ${first} to ${first + n - 1}`;
     return { first, n, longest, longestNs, mean: total / n, parts, title };
   });
-  const top = Math.max(...shown.map((s) => s.mean), 1);
+  const top = Math.max(...shown.map((s) => (size > 1 ? s.longestNs : s.mean)), 1);
   let text = columns.length > 24 ? "Height" : "Width";
   text += " is step time" + (DATA.devices.length > 1 ? " on " + device.title : "") + ".";
   if (size > 1) {
-    text += ` ${count(device.steps.count, "step")} are too many to draw one by one: each column is the mean of ${size} consecutive steps (the last may hold fewer). Hover tells the longest step of each.`;
+    text += ` ${count(device.steps.count, "step")} are too many to draw one by one: each column is the mean of ${size} consecutive steps (the last may hold fewer), and the thin line marks its longest step.`;
   }
   const chart = shown.length > 24 ? stepColumns(shown, top) : stepRows(shown, top);
   body.replaceChildren(chart, element("p", { class: "note", text }));
@@ -269,6 +269,11 @@ function stepColumns(shown, top) {
       const part = paint(element("div", { class: "part" }), name);
       part.style.height = (100 * ns) / top + "%";
       node.append(part);
+    }
+    if (step.n > 1) {
+      const mark = element("div", { class: "longest" });
+      mark.style.bottom = (100 * step.longestNs) / top + "%";
+      node.append(mark);
     }
     const title = `${step.title}, ${step.n > 1 ? "mean " : ""}${duration(step.mean)}`;
     return tipped(node, title, () => [

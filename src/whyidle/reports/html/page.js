@@ -180,7 +180,7 @@ function drawKernels() {
   place.append(
     element("p", {
       class: "note",
-      text: `Total is the sum over all streams and calls, so concurrent kernels count each. The table holds the ${lines.length >= 200 ? lines.length + " names that took most time" : count(lines.length, "name") + " of the window"}.`,
+      text: `Total is the sum over all streams and calls, so concurrent kernels count each. Listed by name: the ${lines.length} that took most time.`,
     }),
   );
 }

@@ -10,6 +10,7 @@ The number of events is bounded; what is left out (the shortest first) is counte
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,11 +26,15 @@ from whyidle.timeline.columns import I64, Timeline
 from whyidle.timeline.nesting import Nesting
 from whyidle.timeline.steps import find_steps
 
-MAX_EVENTS = 60_000  # over all steps: about 40 bytes each
+MAX_EVENTS = 40_000  # over all steps: about 40 bytes each, 100 an idle block
 MAX_STEPS = 5
 _MAX_STREAMS = 12
 _CHAIN = 16  # names kept of one chain: the innermost; a last entry of -n says n more are left out
 _NAME_LIMIT = 300
+# Traces with tens of thousands of different names or ancestries would break the page's bound.
+_NAME_BYTES = 1_200_000  # of all names; what comes later is only said to be left out
+_NAME_LEFT_OUT = "(name left out: too many long names)"
+_FULL_CHAINS = 8_000  # kept with all their names; later ones with the innermost two
 
 
 @dataclass
@@ -43,14 +48,23 @@ class _Tables:
     _by_name: dict[int, int] = field(default_factory=dict)
     _by_event: dict[int, int] = field(default_factory=dict)
     _by_chain: dict[tuple[int, ...], int] = field(default_factory=dict)
+    _by_text: dict[str, int] = field(default_factory=dict)
+    _bytes: int = 0
 
     def name(self, index: int) -> int:
         """The place of a timeline's name; -1 for none."""
         if index < 0:
             return -1
         if index not in self._by_name:
-            self._by_name[index] = len(self.names)
-            self.names.append(plain(self.timeline.names[index], _NAME_LIMIT))
+            text = plain(self.timeline.names[index], _NAME_LIMIT)
+            size = len(json.dumps(text))
+            if self._bytes + size > _NAME_BYTES:
+                text, size = _NAME_LEFT_OUT, 0
+            if text not in self._by_text:
+                self._bytes += size
+                self._by_text[text] = len(self.names)
+                self.names.append(text)
+            self._by_name[index] = self._by_text[text]
         return self._by_name[index]
 
     def chain(self, event: int) -> int:
@@ -58,11 +72,12 @@ class _Tables:
         if event < 0:
             return -1
         if event not in self._by_event:
+            most = _CHAIN if len(self.chains) < _FULL_CHAINS else 2
             links: list[int] = []
             left = 0
             at = event
             while at >= 0:
-                if len(links) < _CHAIN:
+                if len(links) < most:
                     links.append(self.name(int(self.timeline.host.name[at])))
                 else:
                     left += 1
