@@ -56,10 +56,10 @@ class _Tables:
         if index < 0:
             return -1
         if index not in self._by_name:
-            text = plain(self.timeline.names[index], _NAME_LIMIT)
-            size = len(json.dumps(text))
-            if self._bytes + size > _NAME_BYTES:
-                text, size = _NAME_LEFT_OUT, 0
+            text, size = _NAME_LEFT_OUT, 0
+            if self._bytes < _NAME_BYTES:
+                text = plain(self.timeline.names[index][: _NAME_LIMIT + 1], _NAME_LIMIT)
+                size = len(json.dumps(text))
             if text not in self._by_text:
                 self._bytes += size
                 self._by_text[text] = len(self.names)
