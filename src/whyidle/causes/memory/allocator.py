@@ -15,6 +15,32 @@ from whyidle.timeline.select import events_named, under
 # many steps are steady state. Ours (rules.tsv R56: retries after warm-up > 0).
 STEADY_STEPS = 2
 
+_FOR_PINNED = (
+    Remedy(
+        "reuse-pinned-buffers",
+        "exact",
+        "Allocate pinned buffers once and copy into them, or let the loader pin (pin_memory=True).",
+    ),
+)
+_FOR_DEVICE = (
+    Remedy(
+        "expandable-segments",
+        "exact",
+        "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, so that blocks grow "
+        "instead of being freed and allocated anew.",
+    ),
+    Remedy(
+        "bucket-shapes",
+        "exact",
+        "Pad or bucket shapes to a few sizes, so that cached blocks fit.",
+    ),
+    Remedy(
+        "leave-memory-free",
+        "changes training",
+        "Leave some device memory free: a smaller micro-batch, or less held alive.",
+    ),
+)
+
 _CALLS = (
     r"^(cuda|hip|cu)(Malloc|Free|Host(Alloc|Register|Unregister)|Mem(Alloc|Free|Create|Map|Unmap|"
     r"Release|HostAlloc))"
@@ -56,33 +82,7 @@ def r56_allocates_in_steady_state(evidence: Evidence) -> Finding | None:
         else "Device memory is allocated from the driver in every step",
         claims,
         said,
-        (
-            Remedy(
-                "reuse-pinned-buffers",
-                "exact",
-                "Allocate pinned buffers once and copy into them, or let the loader pin "
-                "(pin_memory=True).",
-            ),
-        )
-        if pinning
-        else (
-            Remedy(
-                "expandable-segments",
-                "exact",
-                "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, so that blocks grow "
-                "instead of being freed and allocated anew.",
-            ),
-            Remedy(
-                "bucket-shapes",
-                "exact",
-                "Pad or bucket shapes to a few sizes, so that cached blocks fit.",
-            ),
-            Remedy(
-                "leave-memory-free",
-                "changes training",
-                "Leave some device memory free: a smaller micro-batch, or less held alive.",
-            ),
-        ),
+        _FOR_PINNED if pinning else _FOR_DEVICE,
         "torch.cuda.memory_stats()['num_alloc_retries'] and ['num_device_alloc'] do not grow after "
         "the warm-up.",
     )

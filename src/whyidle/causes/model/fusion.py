@@ -14,6 +14,19 @@ from whyidle.causes.segments import computing, of_activity
 DOMINATED_SHARE = 0.40
 
 _KINDS = ("elementwise", "normalization")
+_REMEDIES = (
+    Remedy(
+        "compile-chains",
+        "approximate",
+        "torch.compile the model, or the blocks with these chains: one kernel a chain.",
+    ),
+    Remedy(
+        "fused-layers",
+        "approximate",
+        "Use fused layers (torch.nn.functional.rms_norm, layer_norm, fused rotary "
+        "embedding, fused SwiGLU) instead of writing them out.",
+    ),
+)
 
 
 def r51_elementwise_dominated(evidence: Evidence) -> Finding | None:
@@ -58,19 +71,7 @@ def r51_elementwise_dominated(evidence: Evidence) -> Finding | None:
         "Unfused elementwise kernels take most of the GPU's time",
         claims,
         said,
-        (
-            Remedy(
-                "compile-chains",
-                "approximate",
-                "torch.compile the model, or the blocks with these chains: one kernel a chain.",
-            ),
-            Remedy(
-                "fused-layers",
-                "approximate",
-                "Use fused layers (torch.nn.functional.rms_norm, layer_norm, fused rotary "
-                "embedding, fused SwiGLU) instead of writing them out.",
-            ),
-        ),
+        _REMEDIES,
         "If memory bandwidth is already near its peak with few bytes to save (DRAM activity above "
         "0.8 in long kernels), fusing gains less.",
         lost,
