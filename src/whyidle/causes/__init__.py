@@ -1,1 +1,1 @@
-"""One room a cause. A rule takes Evidence and returns a Finding or None; ``rules.find`` runs all."""
+"""One room a cause. A rule takes Evidence and gives a Finding or None; ``rules.find`` runs all."""

@@ -117,16 +117,20 @@ def _grouped(key: I64, host: I32, ns: I64, text: Callable[[int], str]) -> list[P
     rows = np.flatnonzero(key >= 0)
     if not len(rows):
         return []
-    unique, first, group = np.unique(key[rows], return_index=True, return_inverse=True)
-    total = np.zeros(len(unique), np.int64)
-    np.add.at(total, group, ns[rows])
-    width = int(host.max()) + 1
-    events = np.unique(group * width + host[rows]) // width
-    count = np.bincount(events, minlength=len(unique))
+    size = int(key.max()) + 1
+    first = np.full(size, -1, np.int64)
+    first[key[rows][::-1]] = rows[::-1]
+    total = np.zeros(size, np.int64)
+    np.add.at(total, key[rows], ns[rows])
+    # A host event has one key, so counting it once under its last is counting it once.
+    key_of = np.full(int(host.max()) + 1, -1, np.int64)
+    key_of[host[rows]] = key[rows]
+    count = np.bincount(key_of[key_of >= 0], minlength=size)
+    kept = np.flatnonzero(first >= 0)
     # Different stacks may share their line of user code.
     merged: dict[str, Place] = {}
-    for i in np.argsort(-total, kind="stable")[:_KEPT]:
-        name = text(int(rows[first[i]]))
+    for i in kept[np.argsort(-total[kept], kind="stable")][:_KEPT]:
+        name = text(int(first[i]))
         before = merged.get(name, Place(name, 0, 0))
         merged[name] = Place(name, before.ns + int(total[i]), before.events + int(count[i]))
     return sorted(merged.values(), key=lambda p: -p.ns)

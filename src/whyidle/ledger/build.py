@@ -21,9 +21,8 @@ def build_ledgers(
     """The ledger of every device, each checked to account for its whole window."""
     labels = labels or label_host(timeline, nesting)
     activity = HostActivity(timeline, nesting, labels)
-    return tuple(
-        _device_ledger(timeline, activity, int(d)) for d in np.unique(timeline.device.device)
-    )
+    devices = intervals.distinct(timeline.device.device)
+    return tuple(_device_ledger(timeline, activity, int(d)) for d in devices)
 
 
 def _device_ledger(timeline: Timeline, activity: HostActivity, device: int) -> Ledger:

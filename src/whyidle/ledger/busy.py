@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from whyidle.timeline.columns import I32, I64, U8
+from whyidle.timeline.intervals import distinct
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,13 +33,13 @@ def busy_pieces(start: I64, end: I64, account: U8, activity: I32) -> BusyPieces:
         return BusyPieces(none, none, np.empty(0, np.uint8), np.empty(0, np.int32))
     if (start[1:] >= end[:-1]).all():
         return BusyPieces(start, end, account, activity)
-    edges = np.unique(np.concatenate([start, end]))
+    edges = distinct(np.concatenate([start, end]))
     low = np.searchsorted(edges, start)
     high = np.searchsorted(edges, end)
     n = len(edges) - 1
     winner = np.full(n, -1, np.int64)
     # Paint from the last account to the first, so that the first stays on top.
-    for layer in np.unique(account)[::-1]:
+    for layer in np.flatnonzero(np.bincount(account))[::-1]:
         members = np.flatnonzero(account == layer)
         opened = np.zeros(n + 1, np.int32)
         np.add.at(opened, low[members], 1)

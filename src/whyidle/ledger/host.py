@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
@@ -209,7 +208,7 @@ def label_host(timeline: Timeline, nesting: Nesting) -> HostLabels:
     own_wait |= (strength == _TRANSFER) | (strength == _COPY)
     waits = own_wait.copy()
     python = INDEX["idle.python"]
-    for level in _levels(nesting):
+    for level in nesting.levels:
         parent = nesting.parent[level]
         weaker = strength[level] < strength[parent]
         account[level] = np.where(weaker, account[parent], account[level])
@@ -220,16 +219,6 @@ def label_host(timeline: Timeline, nesting: Nesting) -> HostLabels:
         | ((host.kind == HostKind.PYTHON) & passive_name[host.name])
     )
     return HostLabels(account, waits, passive)
-
-
-def _levels(nesting: Nesting) -> list[np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """Indices of nested events, outer levels first, without the outermost."""
-    order = np.argsort(nesting.depth, kind="stable")
-    edges = np.searchsorted(
-        nesting.depth[order], np.arange(1, int(nesting.depth.max(initial=0)) + 2)
-    )
-    levels = [order[low:high] for low, high in pairwise(edges.tolist())]
-    return [level[nesting.parent[level] >= 0] for level in levels]
 
 
 def _label_copies(timeline: Timeline, nesting: Nesting, account: U8, strength: object) -> None:

@@ -133,7 +133,7 @@ def idle_pieces(
     reached = np.where(launch >= 0, host.end[launch] if len(host) else 0, start)
     reached = np.clip(np.where(trailing & (main >= 0), end, reached), start, end)
     parts: list[tuple[I64, I64, U8, I32, I32]] = []
-    for t in np.unique(thread[reached > start]):
+    for t in intervals.distinct(thread[reached > start]):
         gaps = np.flatnonzero((thread == t) & (reached > start))
         doing = activity.of(int(t))
         index, piece = intervals.overlaps((start[gaps], reached[gaps]), (doing.start, doing.end))
@@ -189,7 +189,7 @@ def _profiler_overhead(timeline: Timeline, labels: HostLabels, pieces: IdlePiece
         return pieces
     low = np.maximum(pieces.start[index], overhead[0][other])
     high = np.minimum(pieces.end[index], overhead[1][other])
-    cuts = np.unique(np.concatenate([pieces.start, pieces.end, low, high]))
+    cuts = intervals.distinct(np.concatenate([pieces.start, pieces.end, low, high]))
     first = np.searchsorted(cuts, pieces.start)
     count = np.searchsorted(cuts, pieces.end) - first
     source = np.repeat(np.arange(len(count)), count)

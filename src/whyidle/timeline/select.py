@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 import sys
-from itertools import pairwise
 
 import numpy as np
 
-from whyidle.timeline.columns import I32, I64, Bool, HostKind, Timeline
+from whyidle.timeline.columns import I32, Bool, HostKind, Timeline
 from whyidle.timeline.nesting import Nesting
 
 # "path/file.py(12): function", as the profiler names a Python call.
@@ -42,9 +41,14 @@ def events_named(
     host = timeline.host
     if not len(host):
         return np.zeros(0, np.bool_)
-    chosen: Bool = name_mask(timeline.names, pattern)[host.name]
+    names = name_mask(timeline.names, pattern)
+    if not names.any():
+        return np.zeros(len(host), np.bool_)
+    chosen: Bool = names[host.name]
     if kinds is not None:
-        chosen = chosen & np.isin(host.kind, np.array(kinds, np.uint8))
+        wanted = np.zeros(256, np.bool_)
+        wanted[list(kinds)] = True
+        chosen &= wanted[host.kind]
     return chosen
 
 
@@ -53,8 +57,7 @@ def under(nesting: Nesting, roots: Bool) -> Bool:
     inside = roots.copy()
     if not roots.any():
         return inside
-    # A parent is one level up, so each level only needs the one before it.
-    for rows in _levels(nesting):
+    for rows in nesting.levels:
         inside[rows] |= of_host(inside, nesting.parent[rows])
     return inside
 
@@ -64,7 +67,7 @@ def innermost(nesting: Nesting, chosen: Bool) -> I32:
     found = np.where(chosen, np.arange(len(chosen)), -1).astype(np.int32)
     if not chosen.any():
         return found
-    for rows in _levels(nesting):
+    for rows in nesting.levels:
         parent = nesting.parent[rows]
         above = np.where(parent >= 0, found[parent], -1)
         found[rows] = np.where(found[rows] >= 0, found[rows], above)
@@ -76,23 +79,11 @@ def outermost(nesting: Nesting, chosen: Bool) -> I32:
     found = np.where(chosen, np.arange(len(chosen)), -1).astype(np.int32)
     if not chosen.any():
         return found
-    for rows in _levels(nesting):
+    for rows in nesting.levels:
         parent = nesting.parent[rows]
         above = np.where(parent >= 0, found[parent], -1)
         found[rows] = np.where(above >= 0, above, found[rows])
     return found
-
-
-def _levels(nesting: Nesting) -> list[I64]:
-    """Indices of the nested events, level by level, outer ones first."""
-    if not len(nesting.depth):
-        return []
-    deepest = int(nesting.depth.max())
-    # numpy sorts 16-bit integers by radix, several times faster.
-    depth = nesting.depth.astype(np.int16) if deepest < 2**15 else nesting.depth
-    order = np.argsort(depth, kind="stable")
-    edges = np.searchsorted(depth[order], np.arange(1, deepest + 2))
-    return [order[low:high] for low, high in pairwise(edges.tolist())]
 
 
 def of_host(mask: Bool, index: I32) -> Bool:

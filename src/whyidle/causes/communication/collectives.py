@@ -58,18 +58,21 @@ def kinds(evidence: Evidence, chosen: Bool) -> dict[str, Bool]:
     launch = timeline.device.launch[rows]
     at = np.full(len(rows), -1, np.int64)
     at[launch >= 0] = mark[launch[launch >= 0]]
+    # One key a name: marks are host names, kernels' names come behind them.
+    count = len(timeline.names)
+    key = np.where(at >= 0, timeline.host.name[at], count + timeline.device.name[rows])
+    unique, group = np.unique(key, return_inverse=True)
+    kind = [
+        _of_mark(timeline.names[k]) if k < count else _of_kernel(timeline.names[k - count])
+        for k in unique.tolist()
+    ]
+    lasted = timeline.device.end[rows] - timeline.device.start[rows]
     found: dict[str, Bool] = {}
     total: dict[str, int] = {}
-    names = [
-        _of_mark(timeline.names[timeline.host.name[m]])
-        if m >= 0
-        else _of_kernel(timeline.names[timeline.device.name[row]])
-        for m, row in zip(at, rows, strict=True)
-    ]
-    for row, name in zip(rows, names, strict=True):
-        found.setdefault(name, np.zeros(len(chosen), np.bool_))[row] = True
-        lasted = int(timeline.device.end[row] - timeline.device.start[row])
-        total[name] = total.get(name, 0) + lasted
+    for i, name in enumerate(kind):
+        members = group == i
+        found.setdefault(name, np.zeros(len(chosen), np.bool_))[rows[members]] = True
+        total[name] = total.get(name, 0) + int(lasted[members].sum())
     return {name: found[name] for name in sorted(found, key=lambda n: -total[n])}
 
 

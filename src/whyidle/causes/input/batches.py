@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from whyidle.causes.evidence import Evidence
+from whyidle.timeline import intervals
 from whyidle.timeline.columns import I32, I64, Bool, HostKind
 from whyidle.timeline.select import events_named, outermost
 
@@ -51,7 +52,7 @@ def batches(evidence: Evidence, in_process: bool | None = None) -> Batches:
     if not marks.any():
         return Batches(np.empty(0, np.int64), np.empty(0, np.int64), none)
     outer = outermost(nesting, marks)
-    calls = np.unique(outer[outer >= 0]).astype(np.int64)
+    calls = intervals.distinct(outer[outer >= 0]).astype(np.int64)
     if in_process is not None:
         sign = events_named(timeline, _IN_PROCESS if in_process else _BY_WORKERS)
         calls = calls[np.isin(calls, np.unique(outer[sign]))]

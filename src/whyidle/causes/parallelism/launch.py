@@ -8,6 +8,7 @@ from whyidle.causes import places, wording
 from whyidle.causes.claim import finding, worth
 from whyidle.causes.evidence import Evidence, Finding, Remedy
 from whyidle.ledger.accounts import INDEX
+from whyidle.timeline import intervals
 from whyidle.timeline.columns import I32, I64, Bool, DeviceKind, HostKind
 
 # XProf's "kernel launch" verdicts: from 3 % of the step moderate, from 15 % high (rules.tsv R01).
@@ -143,7 +144,7 @@ def _rates(evidence: Evidence) -> list[str]:
     length = device.end[kernels] - device.start[kernels]
     said = f"{wording.count_per_step(len(kernels), 'kernels', ledger)}, the median one runs "
     said += wording.ns(float(np.median(length)))
-    launches = np.unique(device.launch[kernels])
+    launches = intervals.distinct(device.launch[kernels])
     apart = _apart(host.thread[launches[launches >= 0]], host.start[launches[launches >= 0]])
     if len(apart):
         said += f"; the host needs {wording.ns(float(np.median(apart)))} from launch to launch"
@@ -173,7 +174,7 @@ def _where(evidence: Evidence, claims: Bool) -> list[str]:
             said.append(f"Annotated phases that held the host: {places.told(evidence, found)}.")
     if found := places.python_functions(evidence, seg.host[python], seg.ns[python])[:4]:
         said.append(f"Python functions it spent that time in: {places.told(evidence, found)}.")
-    rest = np.setdiff1d(rows, python)
+    rest = rows[seg.account[rows] != INDEX["idle.python"]]
     if found := places.operators(evidence, seg.host[rest], seg.ns[rest])[:3]:
         said.append(f"Operators that held the host: {places.told(evidence, found)}.")
     return said

@@ -48,7 +48,7 @@ def r06_unfused_optimizer(evidence: Evidence) -> Finding | None:
         return None
     device = timeline.device
     length = (device.end - device.start)[kernels]
-    names = {timeline.names[i] for i in np.unique(device.name[kernels])}
+    names = {timeline.names[i] for i in set(device.name[kernels].tolist())}
     kind = _kind(names)
     said = [
         f"optimizer.step() holds the host {wording.per_step(host_ns, ledger)} for "
