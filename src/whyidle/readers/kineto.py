@@ -10,21 +10,18 @@ import gc
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from itertools import compress
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from whyidle.errors import WhyidleError
-from whyidle.readers.clock import microseconds_to_ns
-from whyidle.readers.trace_json import Args, Event, TraceText, batches
+from whyidle.readers.kineto_columns import Columns, Interner, add
+from whyidle.readers.trace_json import TraceText, batches
+from whyidle.readers.two_processes import read_in_two
 from whyidle.timeline.columns import (
     I64,
     DeviceEvents,
-    DeviceKind,
     DeviceProperties,
     HostEvents,
     HostKind,
@@ -33,93 +30,9 @@ from whyidle.timeline.columns import (
     Timeline,
 )
 
-_DEVICE = 16  # categories below are host kinds, from here on device kinds
-_CATEGORIES: dict[Any, int] = {
-    "cpu_op": HostKind.OPERATOR,
-    "operator": HostKind.OPERATOR,
-    "user_annotation": HostKind.ANNOTATION,
-    "python_function": HostKind.PYTHON,
-    "runtime": HostKind.RUNTIME,
-    "overhead": HostKind.OVERHEAD,
-    "python_gc": HostKind.GC,
-    "kernel": _DEVICE + DeviceKind.KERNEL,
-    "memcpy": _DEVICE + DeviceKind.MEMCPY,
-    "gpu_memcpy": _DEVICE + DeviceKind.MEMCPY,
-    "memset": _DEVICE + DeviceKind.MEMSET,
-    "gpu_memset": _DEVICE + DeviceKind.MEMSET,
-}
 # Rows that are neither host work nor device activity (the ledger definition, "Device time").
 _IGNORED = {"trace", "gpu_user_annotation", "cuda_sync", "ac2g", "fwdbwd", "async", "none"}
 _ANNOTATION_NAMES = re.compile(r"ProfilerStep#|enumerate\(DataLoader\)|Optimizer\.\w+#")
-_ELEMENT_BYTES = {
-    "byte": 1,
-    "char": 1,
-    "int8": 1,
-    "uint8": 1,
-    "bool": 1,
-    "half": 2,
-    "bfloat16": 2,
-    "float16": 2,
-    "short": 2,
-    "int": 4,
-    "int32": 4,
-    "float": 4,
-    "float32": 4,
-    "long": 8,
-    "int64": 8,
-    "double": 8,
-    "float64": 8,
-    "float8_e4m3fn": 1,
-    "float8_e5m2": 1,
-}
-
-
-# Loops over events run inside the interpreter where they can: these fetch a field from each.
-_TS, _DUR, _NAME, _CAT = map(attrgetter, ("ts", "dur", "name", "cat"))
-_THREAD, _ARGS = attrgetter("pid", "tid"), attrgetter("args")
-_CORRELATION, _GRID, _STACK = map(attrgetter, ("correlation", "grid", "call_stack"))
-_NO_ARGS = Args()
-_PASSED_OVER = ("X", "f", "s", "t")  # spans are read, arrows are not needed
-
-
-class _Interner(dict[Any, int]):
-    """Numbers for names, in order of appearance."""
-
-    def __missing__(self, key: Any) -> int:
-        number = self[key] = len(self)
-        return number
-
-
-class _Category(dict[Any, int]):
-    """Category text -> kind; -1 for what is no host work and no device activity."""
-
-    def __missing__(self, key: Any) -> int:
-        text = str(key).lower()
-        kind = _CATEGORIES.get(text, -1)
-        if kind < 0 and text.endswith(("_runtime", "_driver")):
-            kind = int(HostKind.RUNTIME)
-        self[key] = kind
-        return kind
-
-
-@dataclass
-class _Columns:
-    """Columns under construction: lists of arrays, one a batch."""
-
-    host: list[tuple[Any, ...]] = field(default_factory=list)
-    device: list[tuple[Any, ...]] = field(default_factory=list)
-    names: _Interner = field(default_factory=_Interner)
-    stacks: _Interner = field(default_factory=_Interner)
-    threads: _Interner = field(default_factory=_Interner)
-    streams: _Interner = field(default_factory=_Interner)
-    category: _Category = field(default_factory=_Category)
-    labels: dict[tuple[str, str], str] = field(default_factory=dict)
-    reserved: dict[int, int] = field(default_factory=dict)
-    unknown: Counter[str] = field(default_factory=Counter)
-    whole_us: bool = True
-    begin_end: int = 0
-    untimed: int = 0
-    bad_values: int = 0
 
 
 def read_kineto(path: Path, progress: Callable[[int, int], None] | None = None) -> Timeline:
@@ -128,160 +41,21 @@ def read_kineto(path: Path, progress: Callable[[int, int], None] | None = None) 
     ``progress`` is called with (bytes read, bytes in all) of the file. Raises WhyidleError when
     nothing can be read from it; damage that could be survived is told in ``Timeline.warnings``.
     """
-    text = TraceText()
-    columns = _Columns()
     collecting = gc.isenabled()
     gc.disable()  # millions of short-lived acyclic objects: the collector only costs time here
     try:
-        for events in batches(path, text, progress):
-            _add(columns, events)
+        text, columns = read_in_two(path, progress) or _read(path, progress)
     finally:
         if collecting:
             gc.enable()
     return _timeline(path, text, columns)
 
 
-def _add(columns: _Columns, events: list[Event]) -> None:
-    spans = [e for e in events if e.ph == "X"]
-    if len(spans) < len(events):
-        _add_others(columns, events)
-    try:
-        host, device = _split(columns, spans)
-    except TypeError:  # a list or an object where a name or an id belongs
-        for e in spans:
-            e.cat, e.name, e.pid, e.tid = map(_hashable, (e.cat, e.name, e.pid, e.tid))
-            if e.args is not None:
-                e.args.stream = _hashable(e.args.stream)
-                e.args.call_stack = _hashable(e.args.call_stack)
-        host, device = _split(columns, spans)
-    columns.host += host
-    columns.device += device
-
-
-def _hashable(value: Any) -> Any:
-    return str(value) if isinstance(value, list | dict) else value
-
-
-def _split(
-    columns: _Columns, spans: list[Event]
-) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
-    """The host and the device columns of a batch."""
-    kinds = np.array(list(map(columns.category.__getitem__, map(_CAT, spans))), np.int16)
-    for i in np.flatnonzero(kinds < 0):
-        columns.unknown[str(spans[i].cat)] += 1
-    times = list(map(_TS, spans))
-    if None in times:
-        untimed = np.array([ts is None for ts in times], np.bool_)
-        columns.untimed += int(untimed.sum())
-        kinds[untimed] = -1
-    on_host = (kinds >= 0) & (kinds < _DEVICE)
-    on_device = kinds >= _DEVICE
-    host = list(compress(spans, on_host.tolist()))
-    device = list(compress(spans, on_device.tolist()))
-    return (
-        [_host_columns(columns, host, kinds[on_host])] if host else [],
-        [_device_columns(columns, device, kinds[on_device] - _DEVICE)] if device else [],
-    )
-
-
-def _host_columns(columns: _Columns, events: list[Event], kinds: Any) -> tuple[Any, ...]:
-    stacks = columns.stacks
-    start, end = _times(columns, events)
-    args = [_NO_ARGS if a is None else a for a in map(_ARGS, events)]
-    stack = [stacks[text] if text else -1 for text in map(_STACK, args)]
-    return (
-        start,
-        end,
-        np.array(list(map(columns.names.__getitem__, map(_NAME, events))), np.int32),
-        kinds.astype(np.uint8),
-        np.array(list(map(columns.threads.__getitem__, map(_THREAD, events))), np.int32),
-        _integers(columns, list(map(_CORRELATION, args))),
-        np.array(stack, np.int32),
-    )
-
-
-def _device_columns(columns: _Columns, events: list[Event], kinds: Any) -> tuple[Any, ...]:
-    start, end = _times(columns, events)
-    args = [_NO_ARGS if a is None else a for a in map(_ARGS, events)]
-    device = [e.pid if a.device is None else a.device for e, a in zip(events, args, strict=True)]
-    stream = [e.tid if a.stream is None else a.stream for e, a in zip(events, args, strict=True)]
-    return (
-        start,
-        end,
-        np.array(list(map(columns.names.__getitem__, map(_NAME, events))), np.int32),
-        kinds.astype(np.uint8),
-        _integers(columns, device),
-        np.array(list(map(columns.streams.__getitem__, stream)), np.int64),
-        _integers(columns, list(map(_CORRELATION, args))),
-        _integers(columns, list(map(_bytes, args))),
-        _integers(columns, list(map(_blocks, map(_GRID, args)))),
-    )
-
-
-def _bytes(args: Args) -> Any:
-    if args.bytes is not None:
-        return args.bytes
-    if args.in_nelems is not None:
-        size = _ELEMENT_BYTES.get(str(args.dtype).lower().removeprefix("c10::"), 0)
-        return args.in_nelems * size if size and isinstance(args.in_nelems, int) else -1
-    return args.size
-
-
-def _blocks(grid: Any) -> Any:
-    try:
-        x, y, z = grid
-        return x * y * z
-    except (TypeError, ValueError):
-        return None
-
-
-def _add_others(columns: _Columns, events: list[Event]) -> None:
-    """Thread names, memory counters, and a count of what is not read."""
-    for e in [e for e in events if e.ph not in _PASSED_OVER]:
-        ph = e.ph
-        if ph == "M" and e.name == "thread_name" and e.args is not None:
-            columns.labels[(str(e.pid), str(e.tid))] = str(e.args.name or "")
-        elif ph == "i" and e.name == "[memory]" and e.args is not None:
-            total, index = e.args.total_reserved, e.args.device_id
-            if isinstance(total, int) and isinstance(index, int) and index >= 0:
-                columns.reserved[index] = max(columns.reserved.get(index, 0), total)
-        elif ph in ("B", "E"):
-            columns.begin_end += 1
-
-
-def _times(columns: _Columns, events: list[Event]) -> tuple[I64, I64]:
-    """Start and end in ns, exact to the clock that wrote them."""
-    start = microseconds_to_ns(list(map(_TS, events)))
-    lengths: list[Any] = list(map(_DUR, events))
-    if untimed := lengths.count(None):
-        columns.untimed += untimed
-        lengths = [0 if dur is None else dur for dur in lengths]
-    dur = microseconds_to_ns(lengths)
-    columns.bad_values += start.bad + dur.bad
-    length = dur.ns // 1000 if start.given_as_ns else dur.ns
-    columns.whole_us &= not (start.ns % 1000).any() and not (length % 1000).any()
-    return start.ns, start.ns + np.maximum(length, 0)
-
-
-def _integers(columns: _Columns, values: list[Any]) -> I64:
-    """Whole numbers, also as text or hex text; None and, counted, what is no number become -1."""
-    if None in values:
-        values = [-1 if value is None else value for value in values]
-    try:
-        return np.array(values, np.int64)
-    except (TypeError, ValueError, OverflowError):
-        return np.array([_integer(columns, v) for v in values], np.int64)
-
-
-def _integer(columns: _Columns, value: Any) -> int:
-    try:
-        number = int(value, 0) if isinstance(value, str) else int(value)
-        if -(2**63) <= number < 2**63:
-            return number
-    except (TypeError, ValueError, OverflowError):
-        pass
-    columns.bad_values += 1
-    return -1
+def _read(path: Path, progress: Callable[[int, int], None] | None) -> tuple[TraceText, Columns]:
+    text, columns = TraceText(), Columns()
+    for events in batches(path, text, progress):
+        add(columns, events)
+    return text, columns
 
 
 def _concatenate(parts: list[tuple[Any, ...]], types: Iterable[Any]) -> list[Any]:
@@ -292,14 +66,13 @@ def _concatenate(parts: list[tuple[Any, ...]], types: Iterable[Any]) -> list[Any
     return columns
 
 
-def _timeline(path: Path, text: TraceText, columns: _Columns) -> Timeline:
-    names = [
-        "(unnamed)" if n is None else n if isinstance(n, str) else str(n) for n in columns.names
-    ]
-    threads, merged = _threads(columns)
-    host = _host(columns, names, merged)
+def _timeline(path: Path, text: TraceText, columns: Columns) -> Timeline:
+    names, name_of = _in_order(columns.names, lambda n: "(unnamed)" if n is None else str(n))
+    stacks, stack_of = _in_order(columns.stacks, str)
+    threads, thread_of = _threads(columns)
+    host = _host(columns, names, (name_of, thread_of, stack_of))
     main = _main_thread(host, names, threads)
-    device = _device(columns, host)
+    device = _device(columns, host, name_of)
     metadata = text.metadata
     distributed = metadata.get("distributedInfo")
     distributed = distributed if isinstance(distributed, dict) else {}
@@ -317,7 +90,7 @@ def _timeline(path: Path, text: TraceText, columns: _Columns) -> Timeline:
             used[0] if used else None,
         ),
         names=names,
-        stacks=[str(s) for s in columns.stacks],
+        stacks=stacks,
         threads=threads,
         main_thread=main,
         host=host,
@@ -337,18 +110,33 @@ def _nothing(text: TraceText) -> str:
     return "it holds no event"
 
 
-def _threads(columns: _Columns) -> tuple[list[Thread], Any]:
+def _in_order(found: Interner, text: Callable[[Any], str]) -> tuple[list[str], I64]:
+    """Values as sorted distinct text, and the new number of each old one.
+
+    Sorted, so that the numbers do not depend on who read which part of the file first.
+    """
+    texts = [text(value) for value in found]
+    unique = sorted(set(texts))
+    number = {value: i for i, value in enumerate(unique)}
+    return unique, np.array([number[value] for value in texts], np.int32)
+
+
+def _threads(columns: Columns) -> tuple[list[Thread], I64]:
     """Threads, with (25738, "25738") and ("25738", "25738") made one."""
-    unique = _Interner()
-    merged = np.array([unique[(str(p), str(t))] for p, t in columns.threads], np.int32)
-    return [Thread(p, t, columns.labels.get((p, t), "")) for p, t in unique], merged
+    keys = [(str(pid), str(tid)) for pid, tid in columns.threads]
+    unique = sorted(set(keys))
+    number = {key: i for i, key in enumerate(unique)}
+    threads = [Thread(pid, tid, columns.labels.get((pid, tid), "")) for pid, tid in unique]
+    return threads, np.array([number[key] for key in keys], np.int32)
 
 
-def _host(columns: _Columns, names: list[str], merged: Any) -> HostEvents:
+def _host(columns: Columns, names: list[str], renumber: tuple[I64, I64, I64]) -> HostEvents:
     types = (np.int64, np.int64, np.int32, np.uint8, np.int32, np.int64, np.int32)
     start, end, name, kind, thread, correlation, stack = _concatenate(columns.host, types)
     if len(start):
-        thread = merged[thread]
+        name, thread = renumber[0][name], renumber[1][thread]
+        if len(renumber[2]):
+            stack = np.where(stack >= 0, renumber[2][stack], -1).astype(np.int32)
         # Old profilers wrote annotations as operators.
         annotation = np.array([bool(_ANNOTATION_NAMES.match(n)) for n in names])
         kind = np.where(
@@ -361,18 +149,19 @@ def _host(columns: _Columns, names: list[str], merged: Any) -> HostEvents:
     return HostEvents(start, end, name, kind, thread, correlation, stack)
 
 
-def _device(columns: _Columns, host: HostEvents) -> DeviceEvents:
+def _device(columns: Columns, host: HostEvents, renumber: I64) -> DeviceEvents:
     types = (np.int64, np.int64, np.int32, np.uint8, *([np.int64] * 5))
     parts = _concatenate(columns.device, types)
     start, end, name, kind, device, stream, correlation, size, blocks = parts
     if len(start):
-        labels = [_stream_label(s, i) for i, s in enumerate(columns.streams)]
-        stream = np.array(labels, np.int64)[stream]
+        texts, stream_of = _in_order(columns.streams, str)
+        labels = [_stream_label(text, i) for i, text in enumerate(texts)]
+        name, stream = renumber[name], np.array(labels, np.int64)[stream_of[stream]]
     order = np.lexsort((end, start, device))
     return DeviceEvents(
         start[order],
         end[order],
-        name[order],
+        name[order].astype(np.int32),
         kind[order],
         device[order].astype(np.int32),
         stream[order],
@@ -383,10 +172,10 @@ def _device(columns: _Columns, host: HostEvents) -> DeviceEvents:
     )
 
 
-def _stream_label(stream: Any, number: int) -> int:
+def _stream_label(stream: str, number: int) -> int:
     """A stream's own number; streams named by pointers or words get one above 2^31."""
     try:
-        label = int(str(stream).removeprefix("stream "), 0)
+        label = int(stream.removeprefix("stream "), 0)
         return label if -(2**31) <= label < 2**31 else 2**31 + number
     except ValueError:
         return 2**31 + number
@@ -448,7 +237,7 @@ def _count(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
-def _warnings(path: Path, text: TraceText, columns: _Columns, events: int) -> tuple[str, ...]:
+def _warnings(path: Path, text: TraceText, columns: Columns, events: int) -> tuple[str, ...]:
     told = []
     if text.damage.what or text.cut_off:
         why = text.damage.what or "the text ends before the list of events does"

@@ -98,7 +98,7 @@ def batches(path: Path, text: TraceText, progress: Progress | None = None) -> It
 
     Raises WhyidleError when the file is empty, unreadable or holds no trace events.
     """
-    yield from _batches(path, text, _Decoder, progress)
+    yield from _batches(path, text, Decoder, progress)
 
 
 def raw_batches(
@@ -112,11 +112,11 @@ def raw_batches(
 
 
 def _batches(
-    path: Path, text: TraceText, kind: type[_Decoder], progress: Progress | None
+    path: Path, text: TraceText, kind: type[Decoder], progress: Progress | None
 ) -> Iterator[list[Any]]:
     stream = chunks(path, text.damage, progress)
-    buffer = _skip_head(path, stream, text)
-    decoder: _Decoder | None = None
+    buffer = skip_head(path, stream, text)
+    decoder: Decoder | None = None
     ended = False
     for piece in stream:
         buffer += piece
@@ -126,17 +126,17 @@ def _batches(
             if len(buffer) > _HEAD_LIMIT:
                 buffer = b""
             continue
-        decoder = decoder or kind(buffer, text)
+        decoder = decoder or kind(needs_exact_times(buffer), text)
         events, buffer, ended = decoder.take(buffer)
         yield events
     if not ended:
-        decoder = decoder or kind(buffer, text)
+        decoder = decoder or kind(needs_exact_times(buffer), text)
         events, buffer = decoder.finish(buffer)
         yield events
-    _read_tail(buffer, text)
+    read_tail(buffer, text)
 
 
-def _skip_head(path: Path, stream: Iterator[bytes], text: TraceText) -> bytes:
+def skip_head(path: Path, stream: Iterator[bytes], text: TraceText) -> bytes:
     """Read up to the first event; returns the text from there on."""
     buffer = b""
     for piece in stream:
@@ -164,7 +164,7 @@ def _skip_head(path: Path, stream: Iterator[bytes], text: TraceText) -> bytes:
     )
 
 
-def _read_tail(tail: bytes, text: TraceText) -> None:
+def read_tail(tail: bytes, text: TraceText) -> None:
     """Metadata written after the events: ``], "key": ... }``."""
     tail = tail.strip().removeprefix(b"]").strip().removeprefix(b",")
     if tail and (more := _loads(_repair(b"{" + tail))) and isinstance(more, dict):
@@ -178,21 +178,26 @@ def _loads(data: bytes) -> Any:
         return None
 
 
-class _Decoder:
+def needs_exact_times(first: bytes) -> bool:
+    """Whether doubles are too coarse for the timestamps, judged by the first piece of events."""
+    large = max((int(m) for m in _LARGE_FRACTION.findall(first[:CHUNK])), default=0)
+    return large >= _EXACT_FROM_US
+
+
+class Decoder:
     """Cuts text at event borders and decodes it; one for each file."""
 
-    def __init__(self, first: bytes, text: TraceText) -> None:
+    def __init__(self, exact: bool, text: TraceText) -> None:
         self.text = text
-        large = max((int(m) for m in _LARGE_FRACTION.findall(first[:CHUNK])), default=0)
-        hook = str if large >= _EXACT_FROM_US else None
+        hook = str if exact else None
         self.typed = msgspec.json.Decoder(list[Event], float_hook=hook)
         self.loose = msgspec.json.Decoder(list[_LooseEvent], float_hook=hook)
 
     def take(self, buffer: bytes) -> tuple[list[Event], bytes, bool]:
         """Decode all whole events; returns them, the rest, and whether the list has ended."""
-        cuts = self._borders(buffer)
+        cuts = self.borders(buffer)
         for cut in cuts:
-            if (events := self._decode(buffer[: cut + 1])) is not None:
+            if (events := self.decode(buffer[: cut + 1])) is not None:
                 return events, buffer[buffer.index(b"{", cut) :], False
         # Either the list of events ends in here, or the text is broken.
         end = self._split_end(buffer)
@@ -213,9 +218,9 @@ class _Decoder:
             return end
         self.text.cut_off = True
         events: list[Event] = []
-        cuts = self._borders(buffer)
+        cuts = self.borders(buffer)
         for cut in cuts:
-            if (decoded := self._decode(buffer[: cut + 1])) is not None:
+            if (decoded := self.decode(buffer[: cut + 1])) is not None:
                 events, buffer = decoded, buffer[buffer.index(b"{", cut) :]
                 break
         else:
@@ -223,7 +228,7 @@ class _Decoder:
                 cut = cuts[0]
                 events = self._salvage(buffer[: cut + 1])
                 buffer = buffer[buffer.index(b"{", cut) :]
-        last = self._decode(buffer.rstrip().rstrip(b","))
+        last = self.decode(buffer.rstrip().rstrip(b","))
         if last is None and buffer.strip(b" \r\n\t\0],}"):
             self.text.lost += 1
         return events + (last or []), b""
@@ -232,7 +237,7 @@ class _Decoder:
         """Split at the end of the list of events, if it is in the buffer."""
         ends = [match.end() for match in _ARRAY_END.finditer(buffer)]
         for end in ends[-_BORDER_TRIES:]:
-            if (events := self._decode(buffer[:end])) is not None:
+            if (events := self.decode(buffer[:end])) is not None:
                 return events, buffer[end:]
         # Broken text inside: a list end with whole metadata behind it is still one.
         for end in ends[: -_BORDER_TRIES - 1 : -1]:
@@ -243,7 +248,7 @@ class _Decoder:
                 return self._salvage(buffer[:end]), buffer[end:]
         return None
 
-    def _borders(self, buffer: bytes) -> list[int]:
+    def borders(self, buffer: bytes) -> list[int]:
         """Places of a few last event borders, the last one first."""
         for window in (1 << 16, 1 << 20, len(buffer)):
             low = max(len(buffer) - window, 0)
@@ -252,7 +257,7 @@ class _Decoder:
                 return found[: -_BORDER_TRIES - 1 : -1]
         return []
 
-    def _decode(self, piece: bytes) -> list[Event] | None:
+    def decode(self, piece: bytes) -> list[Event] | None:
         """Decode ``piece`` (events with commas between them), or None."""
         data = b"".join((b"[", piece, b"]"))
         try:
@@ -274,7 +279,7 @@ class _Decoder:
     def _salvage(self, piece: bytes) -> list[Event]:
         """Repair broken text; failing that, keep the events that can be decoded one by one."""
         repaired = _repair(piece)
-        if (events := self._decode(repaired)) is not None:
+        if (events := self.decode(repaired)) is not None:
             self.text.repaired += 1
             return events
         kept: list[Event] = []
@@ -286,10 +291,10 @@ class _Decoder:
         pieces.append(repaired[start:])
         for part in pieces:
             candidate = part if open_from is None else open_from + b"," + part
-            if (one := self._decode(candidate)) is not None:
+            if (one := self.decode(candidate)) is not None:
                 kept += one
                 open_from = None
-            elif (alone := self._decode(part)) is not None:
+            elif (alone := self.decode(part)) is not None:
                 kept += alone
                 self.text.lost += 1
                 open_from = None
@@ -303,14 +308,14 @@ class _Decoder:
         return kept
 
 
-class _RawDecoder(_Decoder):
+class _RawDecoder(Decoder):
     """Gives each event as its text; msgspec checks that it is JSON without building values."""
 
-    def __init__(self, first: bytes, text: TraceText) -> None:
-        super().__init__(first, text)
+    def __init__(self, exact: bool, text: TraceText) -> None:
+        super().__init__(exact, text)
         self.raw = msgspec.json.Decoder(list[msgspec.Raw])
 
-    def _decode(self, piece: bytes) -> list[Any] | None:
+    def decode(self, piece: bytes) -> list[Any] | None:
         try:
             piece.decode()  # msgspec does not look at the encoding of what it skips
             return [bytes(event) for event in self.raw.decode(b"".join((b"[", piece, b"]")))]

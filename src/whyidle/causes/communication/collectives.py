@@ -60,7 +60,8 @@ def kinds(evidence: Evidence, chosen: Bool) -> dict[str, Bool]:
     at[launch >= 0] = mark[launch[launch >= 0]]
     # One key a name: marks are host names, kernels' names come behind them.
     count = len(timeline.names)
-    key = np.where(at >= 0, timeline.host.name[at], count + timeline.device.name[rows])
+    key = count + timeline.device.name[rows].astype(np.int64)
+    key[at >= 0] = timeline.host.name[at[at >= 0]]
     unique, group = np.unique(key, return_inverse=True)
     kind = [
         _of_mark(timeline.names[k]) if k < count else _of_kernel(timeline.names[k - count])
