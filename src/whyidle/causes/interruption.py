@@ -202,7 +202,7 @@ def _phase(evidence: Evidence, account: str) -> _Phase:
     timeline, host = evidence.timeline, evidence.timeline.host
     low, high = evidence.ledger.window
     key = host.name.astype(np.int64) * 8 + host.kind
-    unique, inverse = np.unique(key, return_inverse=True)
+    unique, inverse = intervals.coded(key)
     own = [own_label(timeline.names[int(k) // 8], int(k) % 8)[0] == account for k in unique]
     roots = np.array(own, np.bool_)[inverse] if len(host) else np.zeros(0, np.bool_)
     outer = outermost(evidence.nesting, roots)

@@ -9,6 +9,7 @@ import numpy as np
 from whyidle.causes.evidence import Evidence
 from whyidle.ledger.accounts import ACCOUNTS
 from whyidle.timeline.columns import I64, Bool
+from whyidle.timeline.intervals import coded
 from whyidle.timeline.select import name_mask, of_host
 
 _COMPUTE = np.array([a.name.startswith("compute.") for a in ACCOUNTS])
@@ -80,7 +81,7 @@ def top_kernels(evidence: Evidence, mask: Bool, limit: int = 3) -> list[tuple[st
         return []
     activity = evidence.ledger.segments.activity[rows]
     names = evidence.timeline.device.name[activity]
-    unique, group = np.unique(names, return_inverse=True)
+    unique, group = coded(names)
     total = np.zeros(len(unique), np.int64)
     np.add.at(total, group, evidence.ledger.segments.ns[rows])
     count = np.bincount(names[np.unique(activity, return_index=True)[1]], minlength=1)

@@ -14,6 +14,7 @@ import numpy as np
 
 from whyidle.ledger.accounts import INDEX
 from whyidle.timeline.columns import U8, Bool, DeviceKind, HostKind, Timeline
+from whyidle.timeline.intervals import coded
 from whyidle.timeline.nesting import Nesting
 
 # Strengths. Phases that a user would name as such hold all that happens in them.
@@ -198,7 +199,7 @@ def label_host(timeline: Timeline, nesting: Nesting) -> HostLabels:
     if not len(host):
         return HostLabels(np.empty(0, np.uint8), np.empty(0, np.bool_), np.empty(0, np.bool_))
     key = host.name.astype(np.int64) * 8 + host.kind
-    unique, inverse = np.unique(key, return_inverse=True)
+    unique, inverse = coded(key)
     labels = [own_label(timeline.names[int(k) // 8], int(k) % 8) for k in unique]
     account = np.array([INDEX[a] for a, _ in labels], np.uint8)[inverse]
     strength = np.array([s for _, s in labels], np.int16)[inverse]

@@ -8,6 +8,7 @@ import numpy as np
 
 from whyidle.ledger.accounts import INDEX
 from whyidle.timeline.columns import U8, DeviceEvents, DeviceKind
+from whyidle.timeline.intervals import coded
 
 COMMUNICATION = re.compile(
     r"nccl|rccl|mscclpp|oneccl|\bmsccl|cross_device_reduce|nvshmem|multimem_|"
@@ -89,7 +90,7 @@ def busy_account(name: str, kind: int) -> str:
 def busy_accounts(device: DeviceEvents, names: list[str]) -> U8:
     """The account index of each device event, shape (n,)."""
     key = device.name.astype(np.int64) * 4 + device.kind
-    unique, inverse = np.unique(key, return_inverse=True)
+    unique, inverse = coded(key)
     table = np.array(
         [INDEX[busy_account(names[int(k) // 4], int(k) % 4)] for k in unique], np.uint8
     )

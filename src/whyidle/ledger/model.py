@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -32,12 +33,12 @@ class Segments:
     def __len__(self) -> int:
         return len(self.start)
 
-    @property
+    @cached_property
     def ns(self) -> I64:
         """Length of each segment in ns."""
         return self.end - self.start
 
-    @property
+    @cached_property
     def idle(self) -> Bool:
         """Whether each segment is idle."""
         return self.account >= FIRST_IDLE
@@ -83,6 +84,10 @@ class Ledger:
 
     def by_account(self) -> I64:
         """Nanoseconds by account, shape (len(ACCOUNTS),)."""
+        return self._by_account.copy()
+
+    @cached_property
+    def _by_account(self) -> I64:
         return sums(self.segments.account, self.segments.ns)
 
     def ns(self, *names: str) -> int:

@@ -11,6 +11,7 @@ from whyidle.causes.evidence import Evidence
 from whyidle.causes.segments import of_activity, on_device
 from whyidle.ledger.kinds import COMMUNICATION
 from whyidle.timeline.columns import Bool, DeviceKind
+from whyidle.timeline.intervals import coded
 from whyidle.timeline.select import events_named, innermost, name_mask
 
 # One stream takes up work within microseconds of another's event; generously. Ours.
@@ -62,7 +63,7 @@ def kinds(evidence: Evidence, chosen: Bool) -> dict[str, Bool]:
     count = len(timeline.names)
     key = count + timeline.device.name[rows].astype(np.int64)
     key[at >= 0] = timeline.host.name[at[at >= 0]]
-    unique, group = np.unique(key, return_inverse=True)
+    unique, group = coded(key)
     kind = [
         _of_mark(timeline.names[k]) if k < count else _of_kernel(timeline.names[k - count])
         for k in unique.tolist()

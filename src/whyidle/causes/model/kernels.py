@@ -12,6 +12,7 @@ from whyidle.causes.evidence import Evidence
 from whyidle.causes.segments import busy_share, on_device, top_kernels
 from whyidle.ledger.kinds import COMMUNICATION, kernel_kind
 from whyidle.timeline.columns import I64, Bool, DeviceKind
+from whyidle.timeline.intervals import coded
 
 # What other kernels could save is told from this share of the window: it is an estimate. Ours.
 BUSY_SIDE_SHARE = 0.05
@@ -65,7 +66,7 @@ def streams(evidence: Evidence) -> list[I64]:
 def kinds(evidence: Evidence, rows: I64) -> list[str]:
     """The kinds (matmul, elementwise, ...) of device events."""
     names = evidence.timeline.names
-    unique, inverse = np.unique(evidence.timeline.device.name[rows], return_inverse=True)
+    unique, inverse = coded(evidence.timeline.device.name[rows])
     kind = [kernel_kind(names[i]) for i in unique]
     return [kind[i] for i in inverse]
 
