@@ -20,20 +20,28 @@ _INT64 = 2**62  # larger nanoseconds do not fit with room to add durations
 @dataclass(frozen=True, eq=False)
 class Nanoseconds:
     """Times in ns, shape (n,); ``bad`` values were no numbers and are 0. ``given_as_ns``: the
-    values are too large for microseconds (since 1970), so they were kept as nanoseconds."""
+    values are too large for microseconds (since 1970), so they were kept as nanoseconds.
+    ``whole_us``: all are known to be whole microseconds."""
 
     ns: I64
     bad: int = 0
     given_as_ns: bool = False
+    whole_us: bool = False
 
 
 def microseconds_to_ns(values: list[Any]) -> Nanoseconds:
     """Microseconds, as numbers or text, in ns."""
-    if not set(map(type, values)) <= {int, float}:
+    if not values or type(values[0]) is str:
         return _from_text(values)
     try:
-        us = np.fromiter(values, np.float64, len(values))
-    except OverflowError:
+        us = np.array(values)
+    except (ValueError, OverflowError):  # lists of different lengths, numbers beyond any type
+        return _from_text(values)
+    if us.dtype == np.int64:
+        if int(np.abs(us).max()) < _INT64 // 1000:
+            return Nanoseconds(us * 1000, whole_us=True)
+        return _from_text(values)
+    if us.dtype != np.float64 or us.shape != (len(values),):
         return _from_text(values)
     if not (np.abs(us) < 2**53).all():
         return _from_text(values)

@@ -56,6 +56,7 @@ _ELEMENT_BYTES = {
 _TS, _DUR, _NAME, _CAT = map(attrgetter, ("ts", "dur", "name", "cat"))
 _THREAD, _ARGS = attrgetter("pid", "tid"), attrgetter("args")
 _CORRELATION, _GRID, _STACK = map(attrgetter, ("correlation", "grid", "call_stack"))
+_RESERVED = attrgetter("device_id", "total_reserved")
 _NO_ARGS = Args()
 _PASSED_OVER = ("X", "f", "s", "t")  # spans are read, arrows are not needed
 
@@ -144,10 +145,13 @@ def _split(
 
 
 def _host_columns(columns: Columns, events: list[Event], kinds: Any) -> tuple[Any, ...]:
-    stacks = columns.stacks
     start, end = _times(columns, events)
-    args = [_NO_ARGS if a is None else a for a in map(_ARGS, events)]
-    stack = [stacks[text] if text else -1 for text in map(_STACK, args)]
+    args = _arguments(events)
+    texts: list[Any] = list(map(_STACK, args))
+    stack = np.full(len(events), -1, np.int32)
+    if texts.count(None) < len(texts):
+        stacks = columns.stacks
+        stack[:] = [stacks[text] if text else -1 for text in texts]
     return (
         start,
         end,
@@ -155,13 +159,18 @@ def _host_columns(columns: Columns, events: list[Event], kinds: Any) -> tuple[An
         kinds.astype(np.uint8),
         np.array(list(map(columns.threads.__getitem__, map(_THREAD, events))), np.int32),
         _integers(columns, list(map(_CORRELATION, args))),
-        np.array(stack, np.int32),
+        stack,
     )
+
+
+def _arguments(events: list[Event]) -> list[Args]:
+    args = list(map(_ARGS, events))
+    return [_NO_ARGS if a is None else a for a in args] if None in args else args
 
 
 def _device_columns(columns: Columns, events: list[Event], kinds: Any) -> tuple[Any, ...]:
     start, end = _times(columns, events)
-    args = [_NO_ARGS if a is None else a for a in map(_ARGS, events)]
+    args = _arguments(events)
     device = [e.pid if a.device is None else a.device for e, a in zip(events, args, strict=True)]
     stream = [e.tid if a.stream is None else a.stream for e, a in zip(events, args, strict=True)]
     return (
@@ -196,16 +205,26 @@ def _blocks(grid: Any) -> Any:
 
 def _add_others(columns: Columns, events: list[Event]) -> None:
     """Thread names, memory counters, and a count of what is not read."""
-    for e in [e for e in events if e.ph not in _PASSED_OVER]:
+    others = [e for e in events if e.ph not in _PASSED_OVER]
+    memory = [a for e in others if e.name == "[memory]" and (a := e.args) is not None]
+    _add_memory(columns, memory)
+    for e in others if len(memory) < len(others) else ():
         ph = e.ph
         if ph == "M" and e.name == "thread_name" and e.args is not None:
             columns.labels[(str(e.pid), str(e.tid))] = str(e.args.name or "")
-        elif ph == "i" and e.name == "[memory]" and e.args is not None:
-            total, index = e.args.total_reserved, e.args.device_id
-            if isinstance(total, int) and isinstance(index, int) and index >= 0:
-                columns.reserved[index] = max(columns.reserved.get(index, 0), total)
         elif ph in ("B", "E"):
             columns.begin_end += 1
+
+
+def _add_memory(columns: Columns, args: list[Args]) -> None:
+    """The largest reserved memory of each device (profile_memory=True)."""
+    try:
+        pairs = set(map(_RESERVED, args))  # few: the reserve seldom changes
+    except TypeError:
+        return
+    for index, total in pairs:
+        if isinstance(index, int) and isinstance(total, int) and index >= 0:
+            columns.reserved[index] = max(columns.reserved.get(index, 0), total)
 
 
 def _times(columns: Columns, events: list[Event]) -> tuple[I64, I64]:
@@ -218,7 +237,8 @@ def _times(columns: Columns, events: list[Event]) -> tuple[I64, I64]:
     dur = microseconds_to_ns(lengths)
     columns.bad_values += start.bad + dur.bad
     length = dur.ns // 1000 if start.given_as_ns else dur.ns
-    columns.whole_us &= not (start.ns % 1000).any() and not (length % 1000).any()
+    if columns.whole_us and not (start.whole_us and dur.whole_us):
+        columns.whole_us = not (start.ns % 1000).any() and not (length % 1000).any()
     return start.ns, start.ns + np.maximum(length, 0)
 
 

@@ -64,8 +64,7 @@ def nest(host: HostEvents, threads: int) -> Nesting:
     left_out = np.zeros(n, np.bool_)
     bounds = np.searchsorted(host.thread, np.arange(threads + 1))
     segments = []
-    for thread in range(threads):
-        low, high = int(bounds[thread]), int(bounds[thread + 1])
+    for low, high in pairwise(bounds.tolist()):
         p, d, out, seg = _nest_thread(host.start[low:high], host.end[low:high])
         parent[low:high] = np.where(p >= 0, p + low, -1)
         depth[low:high] = d
@@ -141,16 +140,13 @@ def _open_events(start: I64, end: I64) -> tuple[I32, I32, Segments]:
     level = np.cumsum(step, dtype=np.int32)
     # Within one level the edges stay in time order, so "last start before" is a running maximum.
     by_level = _sorted_by(level)
-    opened = np.where(step[by_level] > 0, np.arange(2 * n, dtype=np.int64), -1)
-    sorted_level = level[by_level]
-    new_level = np.flatnonzero(np.diff(sorted_level, prepend=sorted_level[0] - 1))
-    last = np.maximum.accumulate(opened)
-    floor = np.zeros(2 * n, np.int64)
-    floor[new_level] = new_level
-    floor = np.maximum.accumulate(floor)
-    known = last >= floor
-    innermost = np.full(2 * n, -1, np.int32)
-    innermost[by_level] = np.where(known, event[by_level][np.maximum(last, 0)], -1)
+    by_event = event[by_level]
+    last = np.where(by_event >= 0, np.arange(2 * n, dtype=np.int32), np.int32(-1))
+    # A level's first edge is always a start (nothing can end before it starts), so the running
+    # maximum never reaches back into the level before.
+    np.maximum.accumulate(last, out=last)
+    innermost = np.empty(2 * n, np.int32)
+    innermost[by_level] = by_event[last]
     innermost[level <= 0] = -1
     before = np.concatenate([[-1], innermost[:-1]]).astype(np.int32)
     segment_event = innermost[:-1]
