@@ -46,6 +46,17 @@ class _Doing:
     host: I32
 
 
+@dataclass(frozen=True, eq=False)
+class _Parts:
+    """Parts of given intervals, each with what the host did; ``index`` names the interval."""
+
+    index: I64
+    start: I64
+    end: I64
+    account: U8
+    host: I32
+
+
 class HostActivity:
     """What each host thread was doing at each instant, with the holes filled by rule.
 
@@ -59,61 +70,78 @@ class HostActivity:
         self.timeline = timeline
         self.nesting = nesting
         self.labels = labels
-        self._made: dict[int, _Doing] = {}
+        self._own: dict[int, _Doing] = {}
 
-    def of(self, thread: int) -> _Doing:
-        """What ``thread`` was doing."""
-        if thread not in self._made:
-            main = self.timeline.main_thread
-            own = self._own(thread)
-            self._made[thread] = own if thread == main else self._with_main(own, self.of(main))
-        return self._made[thread]
-
-    def _own(self, thread: int) -> _Doing:
-        segments = self.nesting.threads[thread]
-        event = segments.event
-        account = np.full(len(event), _UNATTRIBUTED, np.uint8)
-        known = event >= 0
-        account[known] = self.labels.account[event[known]]
-        if self.timeline.has_operators or self.timeline.has_python:
-            account[~known] = _PYTHON
-        bounds = segments.bounds
-        if not len(bounds):
-            bounds = np.zeros(1, np.int64)
-        far = np.iinfo(np.int64)
-        return _Doing(
-            np.append(far.min, bounds),
-            np.append(bounds, far.max),
-            np.concatenate([[_UNATTRIBUTED], account, [_UNATTRIBUTED]]).astype(np.uint8),
-            np.concatenate([[-1], event, [-1]]).astype(np.int32),
+    def during(self, thread: int, start: I64, end: I64) -> _Parts:
+        """What ``thread`` did in each of the disjoint intervals [start, end), shape (n,)."""
+        own = self._doing(thread)
+        index, piece = intervals.overlaps((start, end), (own.start, own.end))
+        parts = _Parts(
+            index,
+            np.maximum(start[index], own.start[piece]),
+            np.minimum(end[index], own.end[piece]),
+            own.account[piece],
+            own.host[piece],
+        )
+        if thread == self.timeline.main_thread:
+            return parts
+        hole = self._only_waits(parts.host)
+        if not hole.any():
+            return parts
+        kept, filled = ~hole, self._from_main(own, piece[hole], parts.start[hole], parts.end[hole])
+        return _Parts(
+            np.concatenate([index[kept], index[hole][filled.index]]),
+            np.concatenate([parts.start[kept], filled.start]),
+            np.concatenate([parts.end[kept], filled.end]),
+            np.concatenate([parts.account[kept], filled.account]),
+            np.concatenate([parts.host[kept], filled.host]),
         )
 
-    def _with_main(self, own: _Doing, main: _Doing) -> _Doing:
-        """Fill the holes of a thread (no event, or one that only waits) with the main thread."""
-        hole = own.host < 0
-        hole[~hole] = self.labels.passive[own.host[~hole]]
-        if not hole.any():
-            return own
-        index, other = intervals.overlaps((own.start[hole], own.end[hole]), (main.start, main.end))
-        index = np.flatnonzero(hole)[index]
-        start = np.maximum(own.start[index], main.start[other])
-        end = np.minimum(own.end[index], main.end[other])
-        host = main.host[other]
-        idle_main = host < 0
-        idle_main[~idle_main] = self.labels.passive[host[~idle_main]]
-        busy_main = np.zeros(len(own.start), np.bool_)
-        busy_main[index[~idle_main]] = True
-        inside = np.ones(len(own.start), np.bool_)
-        inside[[0, -1]] = False  # before the first and after the last event: no engine at work
-        engine = idle_main & ~busy_main[index] & inside[index]
-        account = np.where(engine, _DISPATCH, main.account[other]).astype(np.uint8)
-        keep = ~hole
-        order = np.argsort(np.concatenate([own.start[keep], start]), kind="stable")
-        return _Doing(
-            np.concatenate([own.start[keep], start])[order],
-            np.concatenate([own.end[keep], end])[order],
-            np.concatenate([own.account[keep], account])[order],
-            np.concatenate([own.host[keep], host])[order],
+    def _doing(self, thread: int) -> _Doing:
+        """What the thread's own rows say."""
+        if thread in self._own:
+            return self._own[thread]
+        segments = self.nesting.threads[thread]
+        event = segments.event
+        account = np.full(len(event) + 2, _UNATTRIBUTED, np.uint8)
+        known = event >= 0
+        account[1:-1][known] = self.labels.account[event[known]]
+        if self.timeline.has_operators or self.timeline.has_python:
+            account[1:-1][~known] = _PYTHON
+        bounds = segments.bounds if len(segments.bounds) else np.zeros(1, np.int64)
+        none = np.full(1, -1, np.int32)
+        far = np.iinfo(np.int64)
+        self._own[thread] = _Doing(
+            np.append(far.min, bounds),
+            np.append(bounds, far.max),
+            account,
+            np.concatenate([none, event, none]),
+        )
+        return self._own[thread]
+
+    def _only_waits(self, host: I32) -> Bool:
+        """Whether the thread does nothing itself: it has no event, or one that only waits."""
+        waits: Bool = host < 0
+        waits[~waits] = self.labels.passive[host[~waits]]
+        return waits
+
+    def _from_main(self, own: _Doing, hole: I64, start: I64, end: I64) -> _Parts:
+        """What the main thread did in parts [start, end) of a thread's holes ``hole``."""
+        main = self._doing(self.timeline.main_thread)
+        holes = intervals.distinct(hole)
+        at, piece = intervals.overlaps((own.start[holes], own.end[holes]), (main.start, main.end))
+        # Before a thread's first and after its last event no engine is at work.
+        engine = np.zeros(len(own.start), np.bool_)
+        engine[holes] = (holes > 0) & (holes < len(own.start) - 1)
+        engine[holes[at[~self._only_waits(main.host[piece])]]] = False
+        index, piece = intervals.overlaps((start, end), (main.start, main.end))
+        dispatch = engine[hole[index]] & self._only_waits(main.host[piece])
+        return _Parts(
+            index,
+            np.maximum(start[index], main.start[piece]),
+            np.minimum(end[index], main.end[piece]),
+            np.where(dispatch, np.uint8(_DISPATCH), main.account[piece]),
+            main.host[piece],
         )
 
 
@@ -135,18 +163,8 @@ def idle_pieces(
     parts: list[tuple[I64, I64, U8, I32, I32]] = []
     for t in intervals.distinct(thread[reached > start]):
         gaps = np.flatnonzero((thread == t) & (reached > start))
-        doing = activity.of(int(t))
-        index, piece = intervals.overlaps((start[gaps], reached[gaps]), (doing.start, doing.end))
-        gap = gaps[index]
-        parts.append(
-            (
-                np.maximum(start[gap], doing.start[piece]),
-                np.minimum(reached[gap], doing.end[piece]),
-                doing.account[piece],
-                doing.host[piece],
-                gap.astype(np.int32),
-            )
-        )
+        did = activity.during(int(t), start[gaps], reached[gaps])
+        parts.append((did.start, did.end, did.account, did.host, gaps[did.index].astype(np.int32)))
     rest = np.flatnonzero(reached < end)
     known = (launch[rest] >= 0) & ~trailing[rest]
     parts.append(
