@@ -15,7 +15,7 @@ try:
 except ImportError:  # no wheel for this machine: the standard library reads the same, slower
     from zlib import decompressobj  # type: ignore[assignment]
 
-CHUNK = 1 << 20  # decompressed bytes handed on at a time: fits a cache with its events
+CHUNK = 2 << 20  # decompressed bytes handed on at a time
 _READ = 1 << 18  # compressed bytes read at a time
 _AHEAD = 8  # chunks decompressed ahead of the parser: bounds memory
 Progress = Callable[[int, int], None]
