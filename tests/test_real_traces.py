@@ -194,8 +194,10 @@ def test_many_ranks_make_one_report(traces: Path) -> None:
     report = diagnose([traces / "hta" / "two_ranks_sampled"])
     assert [s.rank for s in report.sources] == [0, 1]
     assert [d.rank for d in report.devices] == [0, 1]
-    assert report.findings
-    assert any(len(f.devices) == 2 for f in report.findings)
+    # INDEX.tsv: "events were sampled: launches and kernels may lack partners".
+    assert report.verdict.kind == "cannot_tell"
+    assert "sampled or filtered" in report.verdict.sentence
+    assert report.findings == ()
 
 
 def test_another_profilers_json_gets_one_line(traces: Path) -> None:

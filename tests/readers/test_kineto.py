@@ -339,6 +339,16 @@ def test_peak_memory(tmp_path: Path) -> None:
     assert read(tmp_path, [KERNEL, *rows]).peak_reserved_bytes == {0: 50}
 
 
+@pytest.mark.parametrize("key", ["Ev Idx", "Profiler Event Index"])
+def test_share_of_the_profilers_events(tmp_path: Path, key: str) -> None:
+    def numbered(numbers: range) -> list[dict[str, Any]]:
+        return [event(cat="cpu_op", pid=1, ts=10 * n, args={key: n}) for n in numbers]
+
+    assert read(tmp_path, numbered(range(50))).recorded_share == 1.0
+    assert read(tmp_path, numbered(range(0, 991, 10))).recorded_share == 100 / 991
+    assert read(tmp_path, [KERNEL, LAUNCH]).recorded_share == 1.0
+
+
 def test_paths(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     (folder / "deep").mkdir(parents=True)

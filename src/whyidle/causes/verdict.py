@@ -32,11 +32,13 @@ def judge(
     findings: Sequence[FindingReport],
     missing: Sequence[str],
     host: str | None = None,
+    sampled: float | None = None,
 ) -> Verdict:
     """Judge a report. Shares are of the devices' windows together.
 
     ``missing`` names the evidence that the traces lack, ``host`` tells in a sentence where the
-    host's time went, for traces without GPU activity.
+    host's time went, for traces without GPU activity. ``sampled`` is the share of the recorded
+    events that the files hold, where most are missing.
     """
     if not devices:
         return Verdict(
@@ -45,6 +47,14 @@ def judge(
             "No GPU activity recorded: the trace holds no kernel, copy or memset. Record it on the "
             "GPU with ProfilerActivity.CUDA in the profiler's activities."
             + (f" What it does show is {host}." if host else ""),
+        )
+    if sampled is not None:
+        return Verdict(
+            "cannot_tell",
+            None,
+            "Cannot tell: the trace was sampled or filtered, it holds about "
+            f"{_percent(sampled)} of the events that the profiler recorded. What is missing "
+            "counts as idle here. Give the file as torch.profiler exported it.",
         )
     window = sum(d.window[1] - d.window[0] for d in devices)
     lost = sum(_not_computing(d) for d in devices)
@@ -86,9 +96,9 @@ def _found(devices: Sequence[DeviceReport], findings: Sequence[FindingReport]) -
     whole: dict[str, float] = {}
     for finding in findings:
         whole[finding.cause] = whole.get(finding.cause, 0.0) + finding.share
-        if not any(account.startswith("compute.") for account in finding.accounts):
-            certain[finding.cause] = certain.get(finding.cause, 0.0) + finding.share
-    causes = certain if certain and max(certain.values()) >= CERTAIN_SHARE else whole
+        part = finding.share * certain_part(finding)
+        certain[finding.cause] = certain.get(finding.cause, 0.0) + part
+    causes = certain if max(certain.values()) >= CERTAIN_SHARE else whole
     cause = max(causes, key=lambda c: causes[c])
     first = next(f for f in findings if f.cause == cause)
     steps = sum(len(d.step_ns) for d in devices)
@@ -104,12 +114,19 @@ def _found(devices: Sequence[DeviceReport], findings: Sequence[FindingReport]) -
     )
 
 
+def certain_part(finding: FindingReport) -> float:
+    """The part of a finding's time, in [0, 1], in which the device computed nothing."""
+    accounts = finding.accounts.items()
+    computing = sum(ns for account, ns in accounts if account.startswith("compute."))
+    return 1 - computing / max(sum(finding.accounts.values()), 1)
+
+
 def _not_computing(device: DeviceReport) -> int:
     return sum(line.ns for line in device.accounts if not line.account.startswith("compute."))
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
+    return f"{100 * share:.1f} %" if share >= 0.0005 else "less than 0.1 %"
 
 
 def _ms(ns: float) -> str:

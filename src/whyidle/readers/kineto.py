@@ -99,6 +99,7 @@ def _timeline(path: Path, text: TraceText, columns: Columns) -> Timeline:
         resolution_ns=1000 if columns.whole_us and len(host) + len(device) else 1,
         has_operators=bool((host.kind == HostKind.OPERATOR).any()),
         has_python=bool((host.kind == HostKind.PYTHON).any()),
+        recorded_share=1.0 if columns.recorded_share is None else columns.recorded_share,
         peak_reserved_bytes=columns.reserved,
         warnings=warnings,
     )

@@ -37,7 +37,8 @@ class Args(
         "total_reserved": "Total Reserved",
         "device_id": "Device Id",
         "in_nelems": "In msg nelems",
-        "process_group": "Process Group Name",
+        "event_index": "Ev Idx",
+        "old_event_index": "Profiler Event Index",
     },
 ):
     """The arguments that are read; all others are skipped unparsed."""
@@ -54,6 +55,8 @@ class Args(
     device_id: Any = None
     in_nelems: Any = None
     dtype: Any = None
+    event_index: Any = None
+    old_event_index: Any = None
 
 
 class Event(msgspec.Struct, gc=False):

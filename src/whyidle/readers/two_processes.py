@@ -140,6 +140,8 @@ def _merge(columns: Columns, other: Columns) -> None:
     columns.begin_end += other.begin_end
     columns.untimed += other.untimed
     columns.bad_values += other.bad_values
+    if other.recorded_share is not None:  # the worker gets the first piece
+        columns.recorded_share = other.recorded_share
 
 
 def _renumbering(own: Interner, other: Interner) -> Any:

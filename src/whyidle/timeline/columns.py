@@ -119,6 +119,7 @@ class Timeline:
     resolution_ns: int = 1  # 1000 where the trace counts whole microseconds
     has_operators: bool = True
     has_python: bool = False
+    recorded_share: float = 1.0  # of the events that the profiler recorded, those in the file
     peak_reserved_bytes: dict[int, int] = field(default_factory=dict)  # per device, profile_memory
     warnings: tuple[str, ...] = ()
 
