@@ -13,7 +13,6 @@ from whyidle.errors import WhyidleError
 from whyidle.reports.model import Report
 from whyidle.timeline.columns import Timeline
 
-
 GEMM = "ampere_bf16_s16816gemm"  # with tensor cores: no rule asks for another one
 
 
