@@ -193,6 +193,22 @@ def test_a_kernel_without_a_launch_leaves_its_gap_unattributed() -> None:
     assert accounts(ledger) == {"compute.matmul": 130, "idle.unattributed": 50}
 
 
+def test_a_kernel_launched_before_the_recording_was_queued() -> None:
+    builder = TraceBuilder()
+    builder.orphan("sgemm", 0, 50)  # the builder numbers calls as the profiler does
+    builder.orphan("sgemm", 80, 100)
+    builder.op("aten::mm", 100, 130)
+    builder.launch("sgemm", 110, 120, 120, 200)
+    builder.orphan("sgemm", 260, 300)  # its call should be there, and is not
+    (ledger,) = ledgers(builder)
+    assert accounts(ledger) == {
+        "compute.matmul": 50 + 20 + 80 + 40,
+        "idle.queue": 30,
+        "idle.dispatch": 20,
+        "idle.unattributed": 60,
+    }
+
+
 def test_backward_thread_waits_for_the_main_thread_then_runs_its_engine() -> None:
     builder = TraceBuilder()
     backward = builder.thread("pt_autograd_0")

@@ -52,7 +52,7 @@ def judge(
         return Verdict(
             "cannot_tell",
             None,
-            "Cannot tell: the trace was sampled or filtered, it holds about "
+            "Cannot tell: the trace was sampled or filtered, it holds "
             f"{_percent(sampled)} of the events that the profiler recorded. What is missing "
             "counts as idle here. Give the file as torch.profiler exported it.",
         )

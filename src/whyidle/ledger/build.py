@@ -37,7 +37,8 @@ def _device_ledger(timeline: Timeline, activity: HostActivity, device: int) -> L
     gap_start, gap_end = intervals.complement(union, *window)
     ender, trailing = _enders(start, gap_end, rows)
     launch = np.where(ender >= 0, events.launch[ender], -1).astype(np.int32)
-    idle = idle_pieces(activity, gap_start, gap_end, launch, trailing)
+    earlier = _launched_before(timeline)[ender] & ~trailing
+    idle = idle_pieces(activity, gap_start, gap_end, launch, earlier, trailing)
     none = np.full(len(busy.start), -1, np.int32)
     parts = Segments(
         np.concatenate([busy.start, idle.start]),
@@ -69,6 +70,22 @@ def _enders(start: I64, gap_end: I64, rows: I32) -> tuple[I32, Bool]:
     trailing = at >= len(start)
     ender = rows[np.minimum(at, len(start) - 1)]
     return np.where(trailing, -1, ender).astype(np.int32), trailing
+
+
+def _launched_before(timeline: Timeline) -> Bool:
+    """Device events launched before the recording began, shape (device events,).
+
+    CUPTI and roctracer number the calls as they are made: an id below that of every recorded call
+    belongs to an earlier one.
+    """
+    host, events = timeline.host, timeline.device
+    ids = host.correlation[host.correlation > 0]
+    if not len(ids):
+        return np.zeros(len(events), np.bool_)
+    before: Bool = (
+        (events.launch < 0) & (events.correlation > 0) & (events.correlation < int(ids.min()))
+    )
+    return before
 
 
 def _in_order(s: Segments) -> Segments:

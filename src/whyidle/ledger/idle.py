@@ -146,12 +146,13 @@ class HostActivity:
 
 
 def idle_pieces(
-    activity: HostActivity, start: I64, end: I64, launch: I32, trailing: Bool
+    activity: HostActivity, start: I64, end: I64, launch: I32, earlier: Bool, trailing: Bool
 ) -> IdlePieces:
     """Attribute gaps to accounts.
 
     ``start``, ``end``: the gaps, sorted, shape (n,). ``launch``: the host call that launched the
-    activity which ended the gap, -1 where none is recorded. ``trailing``: nothing followed the
+    activity which ended the gap, -1 where none is recorded. ``earlier``: it was launched before
+    the recording began, so the device already had the work. ``trailing``: nothing followed the
     gap; it is wholly the main thread's.
     """
     host = activity.timeline.host
@@ -166,7 +167,7 @@ def idle_pieces(
         did = activity.during(int(t), start[gaps], reached[gaps])
         parts.append((did.start, did.end, did.account, did.host, gaps[did.index].astype(np.int32)))
     rest = np.flatnonzero(reached < end)
-    known = (launch[rest] >= 0) & ~trailing[rest]
+    known = ((launch[rest] >= 0) | earlier[rest]) & ~trailing[rest]
     parts.append(
         (
             reached[rest],
