@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from whyidle.errors import WhyidleError
 
@@ -70,32 +71,34 @@ def _decompressed(path: Path, damage: Damage, progress: Progress | None) -> Iter
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
-            magic = file.read(2)
-            file.seek(0)
-            if magic != b"\x1f\x8b":
-                done = 0
-                while piece := file.read(CHUNK):
-                    done += len(piece)
-                    if progress:
-                        progress(done, size)
-                    yield piece
+            first = file.read(2)  # kept, for a pipe cannot be read again
+            if first == b"\x1f\x8b":
+                yield from _gunzip(first, file, size, damage, progress)
                 return
-            yield from _gunzip(file, size, damage, progress)
+            done = 0
+            while piece := first + file.read(CHUNK):
+                first = b""
+                done += len(piece)
+                if progress:
+                    progress(done, size)
+                yield piece
     except OSError as error:
         reason = error.strerror or str(error)
         raise WhyidleError(f"{path}: cannot be read ({reason}); check the path") from error
 
 
-def _gunzip(file: object, size: int, damage: Damage, progress: Progress | None) -> Iterator[bytes]:
-    read = file.read  # type: ignore[attr-defined]
+def _gunzip(
+    first: bytes, file: IO[bytes], size: int, damage: Damage, progress: Progress | None
+) -> Iterator[bytes]:
+    """Decompress ``first`` and what is left in ``file``."""
     engine = decompressobj(wbits=31)
-    done = 0
+    done = len(first)
     kept: list[bytes] = []
     held = 0
-    data = b""
+    data = first
     while True:
         if not data:
-            data = read(_READ)
+            data = file.read(_READ)
             done += len(data)
             if not data:
                 break

@@ -12,20 +12,20 @@ from typing import Any
 
 import numpy as np
 
-from whyidle.timeline.columns import I64
+from whyidle.timeline.columns import I64, Bool
 
 _INT64 = 2**62  # larger nanoseconds do not fit with room to add durations
 
 
 @dataclass(frozen=True, eq=False)
 class Nanoseconds:
-    """Times in ns, shape (n,); ``bad`` values were no numbers and are 0. ``given_as_ns``: the
-    values are too large for microseconds (since 1970), so they were kept as nanoseconds.
-    ``whole_us``: all are known to be whole microseconds."""
+    """Times in ns, shape (n,). ``bad``: which values are no numbers, or too large, and are 0.
+    ``given_as_ns``: which are too large for microseconds (since 1970) and were kept as nanoseconds.
+    Both are None where there is no such value. ``whole_us``: all are known to be whole us."""
 
     ns: I64
-    bad: int = 0
-    given_as_ns: bool = False
+    bad: Bool | None = None
+    given_as_ns: Bool | None = None
     whole_us: bool = False
 
 
@@ -55,16 +55,20 @@ def _from_text(values: list[Any]) -> Nanoseconds:
     if fixed is not None:
         return Nanoseconds(fixed)
     result = np.zeros(len(values), np.int64)
-    bad, given_as_ns = 0, False
+    bad, given_as_ns = np.zeros(len(values), np.bool_), np.zeros(len(values), np.bool_)
     for i, value in enumerate(values):
         try:
-            ns = Decimal(str(value).strip()) * 1000
-            if abs(ns) >= _INT64:
-                ns, given_as_ns = ns / 1000, True
-            result[i] = int(ns.to_integral_value())
+            us = Decimal(str(value).strip())
+            given_as_ns[i] = abs(us) * 1000 >= _INT64
+            ns = us if given_as_ns[i] else us * 1000
+            bad[i] = abs(ns) >= _INT64
+            result[i] = 0 if bad[i] else int(ns.to_integral_value())
         except (InvalidOperation, ValueError, OverflowError):
-            bad += 1
-    return Nanoseconds(result, bad, given_as_ns)
+            bad[i] = True
+    given_as_ns &= ~bad
+    return Nanoseconds(
+        result, bad if bad.any() else None, given_as_ns if given_as_ns.any() else None
+    )
 
 
 def _from_fixed_text(values: list[Any]) -> I64 | None:

@@ -268,7 +268,8 @@ def _warnings(path: Path, text: TraceText, columns: Columns, events: int) -> tup
         )
     others = Counter({c: n for c, n in columns.unknown.items() if c.lower() not in _IGNORED})
     if others:
-        listed = ", ".join(f"{c} ({n})" for c, n in others.most_common(5))
+        most = sorted(others.items(), key=lambda item: (-item[1], item[0]))[:5]
+        listed = ", ".join(f"{c} ({n})" for c, n in most)
         told.append(
             f"{path}: rows of categories that are not GPU activity here are not counted: {listed}"
         )

@@ -12,7 +12,7 @@ import numpy as np
 
 from whyidle.readers.clock import microseconds_to_ns
 from whyidle.readers.trace_json import Args, Event
-from whyidle.timeline.columns import I64, DeviceKind, HostKind
+from whyidle.timeline.columns import I64, Bool, DeviceKind, HostKind
 
 _DEVICE = 16  # categories below are host kinds, from here on device kinds
 _CATEGORIES: dict[Any, int] = {
@@ -100,6 +100,7 @@ class Columns:
     untimed: int = 0
     bad_values: int = 0
     recorded_share: float | None = None
+    recorded_batch: int = 0  # the batch that it was measured in
 
 
 def add(columns: Columns, events: list[Event]) -> None:
@@ -146,7 +147,7 @@ def _split(
 
 
 def _host_columns(columns: Columns, events: list[Event], kinds: Any) -> tuple[Any, ...]:
-    start, end = _times(columns, events)
+    start, end, no_time = _times(columns, events)
     args = _arguments(events)
     if columns.recorded_share is None:
         columns.recorded_share = _recorded_share(args)
@@ -155,7 +156,7 @@ def _host_columns(columns: Columns, events: list[Event], kinds: Any) -> tuple[An
     if texts.count(None) < len(texts):
         stacks = columns.stacks
         stack[:] = [stacks[text] if text else -1 for text in texts]
-    return (
+    found = (
         start,
         end,
         np.array(list(map(columns.names.__getitem__, map(_NAME, events))), np.int32),
@@ -164,6 +165,7 @@ def _host_columns(columns: Columns, events: list[Event], kinds: Any) -> tuple[An
         _integers(columns, list(map(_CORRELATION, args))),
         stack,
     )
+    return _timed(found, no_time)
 
 
 def _recorded_share(args: list[Args]) -> float | None:
@@ -184,21 +186,27 @@ def _arguments(events: list[Event]) -> list[Args]:
 
 
 def _device_columns(columns: Columns, events: list[Event], kinds: Any) -> tuple[Any, ...]:
-    start, end = _times(columns, events)
+    start, end, no_time = _times(columns, events)
     args = _arguments(events)
     device = [e.pid if a.device is None else a.device for e, a in zip(events, args, strict=True)]
     stream = [e.tid if a.stream is None else a.stream for e, a in zip(events, args, strict=True)]
-    return (
+    found = (
         start,
         end,
         np.array(list(map(columns.names.__getitem__, map(_NAME, events))), np.int32),
         kinds.astype(np.uint8),
-        _integers(columns, device),
+        _device_ids(columns, device),
         np.array(list(map(columns.streams.__getitem__, stream)), np.int64),
         _integers(columns, list(map(_CORRELATION, args))),
         _integers(columns, list(map(_bytes, args))),
         _integers(columns, list(map(_blocks, map(_GRID, args)))),
     )
+    return _timed(found, no_time)
+
+
+def _timed(found: tuple[Any, ...], no_time: Bool | None) -> tuple[Any, ...]:
+    """Columns without the events whose time is unknown: nobody can say where they belong."""
+    return found if no_time is None else tuple(column[~no_time] for column in found)
 
 
 def _bytes(args: Args) -> Any:
@@ -226,7 +234,9 @@ def _add_others(columns: Columns, events: list[Event]) -> None:
     for e in others if len(memory) < len(others) else ():
         ph = e.ph
         if ph == "M" and e.name == "thread_name" and e.args is not None:
-            columns.labels[(str(e.pid), str(e.tid))] = str(e.args.name or "")
+            # Of several the greatest: the same whatever the order in which they are read.
+            key, label = (str(e.pid), str(e.tid)), str(e.args.name or "")
+            columns.labels[key] = max(label, columns.labels.get(key, ""))
         elif ph in ("B", "E"):
             columns.begin_end += 1
 
@@ -242,19 +252,22 @@ def _add_memory(columns: Columns, args: list[Args]) -> None:
             columns.reserved[index] = max(columns.reserved.get(index, 0), total)
 
 
-def _times(columns: Columns, events: list[Event]) -> tuple[I64, I64]:
-    """Start and end in ns, exact to the clock that wrote them."""
+def _times(columns: Columns, events: list[Event]) -> tuple[I64, I64, Bool | None]:
+    """Start and end in ns, exact to the clock that wrote them, and which starts are no times."""
     start = microseconds_to_ns(list(map(_TS, events)))
     lengths: list[Any] = list(map(_DUR, events))
     if untimed := lengths.count(None):
         columns.untimed += untimed
         lengths = [0 if dur is None else dur for dur in lengths]
     dur = microseconds_to_ns(lengths)
-    columns.bad_values += start.bad + dur.bad
-    length = dur.ns // 1000 if start.given_as_ns else dur.ns
+    columns.untimed += 0 if start.bad is None else int(start.bad.sum())
+    columns.bad_values += 0 if dur.bad is None else int(dur.bad.sum())
+    length = dur.ns
+    if start.given_as_ns is not None:
+        length = np.where(start.given_as_ns, length // 1000, length)
     if columns.whole_us and not (start.whole_us and dur.whole_us):
         columns.whole_us = not (start.ns % 1000).any() and not (length % 1000).any()
-    return start.ns, start.ns + np.maximum(length, 0)
+    return start.ns, start.ns + np.maximum(length, 0), start.bad
 
 
 def _integers(columns: Columns, values: list[Any]) -> I64:
@@ -265,6 +278,16 @@ def _integers(columns: Columns, values: list[Any]) -> I64:
         return np.array(values, np.int64)
     except (TypeError, ValueError, OverflowError):
         return np.array([_integer(columns, v) for v in values], np.int64)
+
+
+def _device_ids(columns: Columns, values: list[Any]) -> I64:
+    """Device numbers; those beyond 32 bits, which no device has, become -1 and are counted."""
+    ids = _integers(columns, values)
+    beyond = (ids < -(2**31)) | (ids >= 2**31)
+    if beyond.any():
+        columns.bad_values += int(beyond.sum())
+        ids[beyond] = -1
+    return ids
 
 
 def _integer(columns: Columns, value: Any) -> int:

@@ -18,7 +18,7 @@ import msgspec
 from whyidle.errors import WhyidleError
 from whyidle.readers.bytestream import CHUNK, Damage, Progress, chunks
 
-_HEAD_LIMIT = 64 << 20  # metadata before or after the events larger than this is no trace
+HEAD_LIMIT = 64 << 20  # metadata before or after the events larger than this is no trace
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BORDER = re.compile(rb"\}\s*,\s*\{")
 _ARRAY_END = re.compile(rb'(?:\}\s*|\A\s*)(?=\]\s*(?:\}\s*\Z|,\s*"[^"\\]{1,80}"\s*:|\Z))')
@@ -126,7 +126,7 @@ def _batches(
         if len(buffer) < CHUNK:
             continue
         if ended:
-            if len(buffer) > _HEAD_LIMIT:
+            if len(buffer) > HEAD_LIMIT:
                 buffer = b""
             continue
         decoder = decoder or kind(needs_exact_times(buffer), text)
@@ -154,7 +154,7 @@ def skip_head(path: Path, stream: Iterator[bytes], text: TraceText) -> bytes:
             if isinstance(head, dict):
                 text.metadata.update(head)
             return buffer[match.end() :]
-        if len(buffer) > _HEAD_LIMIT:
+        if len(buffer) > HEAD_LIMIT:
             break
     if not buffer.strip(b"\0 \t\r\n"):
         why = text.damage.what or "it is empty"
@@ -207,7 +207,7 @@ class Decoder:
         if end is not None:
             return end[0], end[1], True
         if not cuts:
-            if len(buffer) > _HEAD_LIMIT:
+            if len(buffer) > HEAD_LIMIT:
                 self.text.lost += 1
                 return [], b"", False
             return [], buffer, False  # one event larger than the buffer: wait for its end
@@ -342,21 +342,28 @@ def _from_loose(e: _LooseEvent) -> Event:
     return Event(e.ph, e.cat, e.name, e.pid, e.tid, e.ts, dur, args)
 
 
-_ESCAPE = re.compile(rb"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+# A pair of surrogates (a character outside the basic plane), one code unit, or another escape.
+_ESCAPE = re.compile(
+    rb"\\(?:(u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|(u[0-9a-fA-F]{4})|(.))",
+    re.DOTALL,
+)
 _NOT_A_NUMBER = re.compile(rb"(?<=[:,\[\s])-?(?:nan|inf|NaN|Infinity)(?=\s*[,\]}])")
 _CONTROL = re.compile(rb"[\x00-\x1f]")
 
 
+def _valid_escape(match: re.Match[bytes]) -> bytes:
+    """The escape, or what it was meant to be."""
+    _, unit, other = match.groups()
+    if unit is not None and 0xD800 <= int(unit[1:], 16) < 0xE000:
+        return rb"\ufffd"  # half a character, as where a name was cut at some length
+    if other is not None and other not in b'"\\/bfnrt':
+        return b"\\\\" + other.replace(b'"', b'\\"')
+    return match.group()
+
+
 def _repair(piece: bytes) -> bytes:
     """Make the damage that profilers are known to write into valid JSON."""
-    piece = _ESCAPE.sub(
-        lambda m: (
-            m.group()
-            if m.group(1)[:1] in b'"\\/bfnrt' or len(m.group(1)) == 5
-            else b"\\\\" + m.group(1).replace(b'"', b'\\"')
-        ),
-        piece,
-    )
+    piece = _ESCAPE.sub(_valid_escape, piece)
     piece = _NOT_A_NUMBER.sub(b"null", piece)
     piece = _CONTROL.sub(b" ", piece)
     try:

@@ -12,6 +12,7 @@ import gc
 import os
 import pickle
 import queue
+import stat
 import subprocess
 import sys
 import threading
@@ -24,6 +25,7 @@ import numpy as np
 from whyidle.readers.bytestream import CHUNK, Progress, chunks
 from whyidle.readers.kineto_columns import Columns, Interner, add
 from whyidle.readers.trace_json import (
+    HEAD_LIMIT,
     Decoder,
     TraceText,
     needs_exact_times,
@@ -35,7 +37,10 @@ from whyidle.readers.trace_json import (
 MIN_PACKED = 6 << 20  # gzip, which packs traces about 15 times
 MIN_PLAIN = 96 << 20
 _WAITING = 4  # pieces that may wait for the worker: bounds memory
-_PROGRAM = "from whyidle.readers.two_processes import serve; serve()"
+# The worker imports from where this process does, and never from the working directory, which
+# ``python -c`` would look into first: it may hold anybody's numpy.py.
+_PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; "
+_PROGRAM += "from whyidle.readers.two_processes import serve; serve()"
 
 
 class _NotThisWayError(Exception):
@@ -60,12 +65,15 @@ def read_in_two(path: Path, progress: Progress | None) -> tuple[TraceText, Colum
 
 def _worth_it(path: Path) -> bool:
     try:
+        about = path.stat()
+        if not stat.S_ISREG(about.st_mode):
+            return False  # a pipe can be read only once
         with path.open("rb") as file:
             packed = file.read(2) == b"\x1f\x8b"
-        size = path.stat().st_size
     except OSError:
         return False
-    return size >= (MIN_PACKED if packed else MIN_PLAIN) and _cores() > 1 and bool(sys.executable)
+    large = about.st_size >= (MIN_PACKED if packed else MIN_PLAIN)
+    return large and _cores() > 1 and bool(sys.executable)
 
 
 def _cores() -> int:
@@ -90,6 +98,8 @@ def _read(path: Path, worker: _Worker, progress: Progress | None) -> tuple[Trace
             worker.begin(exact)
         cut = next(iter(decoder.borders(buffer)), None)
         if cut is None:
+            if len(buffer) > HEAD_LIMIT:
+                raise _NotThisWayError  # long metadata, or no trace: reading alone bounds memory
             continue
         piece, buffer = buffer[: cut + 1], buffer[buffer.index(b"{", cut) :]
         if not worker.offer(number, piece):
@@ -112,9 +122,12 @@ def _read(path: Path, worker: _Worker, progress: Progress | None) -> tuple[Trace
 def _add_numbered(columns: Columns, events: list[Any], number: int) -> None:
     """Add a batch, and put its number in front of its columns."""
     host, device = len(columns.host), len(columns.device)
+    measured = columns.recorded_share is not None
     add(columns, events)
     for parts, before in ((columns.host, host), (columns.device, device)):
         parts[before:] = [(number, *part) for part in parts[before:]]
+    if not measured and columns.recorded_share is not None:
+        columns.recorded_batch = number
 
 
 def _merge(columns: Columns, other: Columns) -> None:
@@ -132,7 +145,8 @@ def _merge(columns: Columns, other: Columns) -> None:
         columns.device.append(
             (number, start, end, names[name], kind, device, streams[stream], *rest)
         )
-    columns.labels |= other.labels
+    for key, label in other.labels.items():
+        columns.labels[key] = max(label, columns.labels.get(key, ""))
     for index, total in other.reserved.items():
         columns.reserved[index] = max(columns.reserved.get(index, 0), total)
     columns.unknown += other.unknown
@@ -140,8 +154,10 @@ def _merge(columns: Columns, other: Columns) -> None:
     columns.begin_end += other.begin_end
     columns.untimed += other.untimed
     columns.bad_values += other.bad_values
-    if other.recorded_share is not None:  # the worker gets the first piece
-        columns.recorded_share = other.recorded_share
+    if other.recorded_share is not None and (
+        columns.recorded_share is None or other.recorded_batch < columns.recorded_batch
+    ):
+        columns.recorded_share = other.recorded_share  # as measured in the first batch that tells
 
 
 def _renumbering(own: Interner, other: Interner) -> Any:
@@ -153,13 +169,11 @@ class _Worker:
 
     def __init__(self) -> None:
         package = str(Path(__file__).resolve().parents[2])
-        path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM],
+            [sys.executable, "-c", _PROGRAM, package, *sys.path],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env=os.environ | {"PYTHONPATH": path},
             start_new_session=True,  # Ctrl-C is for this process, which then ends the worker
         )
         self.waiting: queue.Queue[tuple[int, bytes] | None] = queue.Queue(_WAITING)
@@ -184,7 +198,13 @@ class _Worker:
         """What the worker decoded."""
         if self.feeder is None:
             return Columns()
-        self.waiting.put(None)
+        while True:
+            try:
+                self.waiting.put(None, timeout=0.1)
+                break
+            except queue.Full:
+                if not self.feeder.is_alive():  # the worker died: nobody will make room
+                    raise _NotThisWayError from None
         assert self.process.stdout is not None
         found = pickle.load(self.process.stdout)
         if not isinstance(found, Columns):
