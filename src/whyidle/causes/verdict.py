@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from whyidle.ledger.window import IDLE_THROUGHOUT
 from whyidle.reports.model import DeviceReport, FindingReport, Verdict
 
 # Idle, exposed communication and copies are time in which the device computes nothing: what is
@@ -57,6 +58,12 @@ def judge(
             "counts as idle here. Give the file as torch.profiler exported it.",
         )
     window = sum(d.window[1] - d.window[0] for d in devices)
+    if not window:
+        return Verdict(
+            "cannot_tell",
+            None,
+            "Cannot tell: no recorded activity of the GPU has a duration. Record it again.",
+        )
     lost = sum(_not_computing(d) for d in devices)
     unknown = sum(
         line.ns for d in devices for line in d.accounts if line.account == "idle.unattributed"
@@ -72,6 +79,13 @@ def judge(
         return _found(devices, findings)
     busy = sum(d.busy_ns for d in devices) / window
     if lost <= HEALTHY_SHARE * window:
+        if any(d.window_how == IDLE_THROUGHOUT for d in devices):
+            return Verdict(
+                "cannot_tell",
+                None,
+                "Cannot tell: a GPU is idle throughout the steps that the host takes, and what it "
+                "did outside them says nothing about training. Record the steps that use it.",
+            )
         return Verdict(
             "healthy",
             None,

@@ -8,6 +8,10 @@ from whyidle.ledger.model import Steps
 from whyidle.timeline.columns import Timeline
 from whyidle.timeline.steps import StepMarks, find_steps
 
+# ``Steps.how`` of a device that does nothing while the host takes its steps.
+IDLE_THROUGHOUT = "idle throughout the steps: the whole activity"
+_TAIL_SHARE = 0.05  # a longer end of the last step outside the window is told. Ours.
+
 
 def window_of(timeline: Timeline, device: int) -> tuple[tuple[int, int], Steps, tuple[str, ...]]:
     """Window [start, end) in ns, steps, and warnings for a device that has activity.
@@ -24,8 +28,15 @@ def window_of(timeline: Timeline, device: int) -> tuple[tuple[int, int], Steps, 
     start = int(marks.start[0])
     if end <= start or not _active_within(timeline, device, start, end):
         told = f"device {device} is idle throughout the steps found by {marks.how}"
-        return span, _whole(span), (f"{told}; its whole activity is taken instead",)
+        whole = _whole(span, IDLE_THROUGHOUT)
+        return span, whole, (f"{told}; its whole activity is taken instead",)
     steps = Steps(marks.start[marks.start < end], marks.source, marks.how)
+    tail = int(marks.end[-1]) - end if marks.on_host else 0
+    if tail > _TAIL_SHARE * (end - start):
+        warnings += (
+            f"device {device}: the last {tail / 1e6:.1f} ms of the last step, in which no device "
+            "work follows, are not in the window",
+        )
     if outside := _busy_outside(timeline, device, start, end):
         share = outside / (outside + max(_busy_inside(timeline, device, start, end), 1))
         if share > 0.01:
@@ -36,8 +47,8 @@ def window_of(timeline: Timeline, device: int) -> tuple[tuple[int, int], Steps, 
     return (start, end), steps, warnings
 
 
-def _whole(span: tuple[int, int]) -> Steps:
-    return Steps(np.array([span[0]], np.int64), "span", "no step found: the whole activity")
+def _whole(span: tuple[int, int], how: str = "no step found: the whole activity") -> Steps:
+    return Steps(np.array([span[0]], np.int64), "span", how)
 
 
 def _end(timeline: Timeline, device: int, marks: StepMarks) -> tuple[int, tuple[str, ...]]:
