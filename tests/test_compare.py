@@ -176,6 +176,18 @@ def test_incomplete_reports_are_one_line(lost: str) -> None:
         against(tree(), broken)
 
 
+@pytest.mark.parametrize(
+    ("key", "value"), [("account", None), ("ns", 1e30), ("ns", -5), ("ns", 10**25), ("cause", 5)]
+)
+def test_saved_values_of_another_type_are_one_line(key: str, value: object, tmp_path: Path) -> None:
+    saved = to_dict(report())
+    saved["devices"][0]["accounts"][0][key] = value
+    path = tmp_path / "saved.json"
+    path.write_text(json.dumps(saved))
+    with pytest.raises(WhyidleError, match=r"saved\.json: not a whole whyidle report [^\n]+$"):
+        load(str(path))
+
+
 def test_report_without_single_steps_still_compares() -> None:
     bare = tree(idle_input=0)
     for shown_device in bare["devices"]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from whyidle.diagnosis import Progress, diagnose
 from whyidle.errors import WhyidleError
@@ -214,7 +216,34 @@ def _saved(path: Path) -> dict[str, Any]:
     if not isinstance(tree, dict) or tree.get("schema") != SCHEMA:
         found = tree.get("schema") if isinstance(tree, dict) else None
         raise WhyidleError(f"{path}: its schema is {found!r}, not {SCHEMA!r}; write it again")
+    try:
+        msgspec.convert(tree, _Saved)
+    except msgspec.ValidationError as error:
+        raise WhyidleError(
+            f"{path}: not a whole whyidle report ({error}); "
+            "write it again with whyidle trace --json"
+        ) from error
     return tree
+
+
+# What a comparison needs of a saved report, with the types that it must have.
+_Ns = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
+
+
+class _SavedAccount(msgspec.Struct):
+    account: str
+    ns: _Ns
+    cause: str | None = None
+
+
+class _SavedDevice(msgspec.Struct):
+    accounts: list[_SavedAccount]
+    name: str | None = None
+    by_step: list[dict[str, _Ns]] | None = None
+
+
+class _Saved(msgspec.Struct):
+    devices: list[_SavedDevice]
 
 
 def _mean_steps(devices: list[list[dict[str, int]]]) -> tuple[dict[str, int], ...]:
