@@ -11,7 +11,7 @@ import math
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from whyidle import __version__
 from whyidle.errors import WhyidleError
@@ -25,6 +25,8 @@ OK, BELOW, BAD, INTERNAL, INTERRUPTED = 0, 1, 2, 3, 130
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; errors are told in one line on stderr."""
+    if sys.stderr is None:  # closed by the caller: what would be told there goes nowhere
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     try:
         args = _parser().parse_args(argv)
         code: int = args.run(args)
@@ -48,7 +50,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _fail(code: int, message: str) -> int:
     from whyidle.reports.words import plain
 
-    print(f"whyidle: {plain(message)}", file=sys.stderr)
+    try:
+        print(f"whyidle: {plain(message)}", file=sys.stderr)
+    except OSError:  # nowhere to tell it: the exit code does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
     return code
 
 
@@ -134,7 +139,11 @@ def _trace(args: argparse.Namespace) -> int:
     outputs = [args.json if args.json != "-" else None, args.html, args.perfetto]
     if "-" in outputs:
         raise WhyidleError("-: only --json can go to stdout; name an output file")
+    if "" in outputs:
+        raise WhyidleError("an output file's name is empty; check the variable that it came from")
     _check_outputs([path for path in outputs if path], args.paths)
+    if args.html or args.perfetto:
+        _check_readable_again(args.paths, bool(args.perfetto))
     from whyidle.diagnosis import diagnose
 
     with _progress(args) as progress:
@@ -142,7 +151,7 @@ def _trace(args: argparse.Namespace) -> int:
     if not args.quiet and args.json != "-":
         from whyidle.reports.terminal import console_for, render
 
-        _print(render(report, console_for(sys.stdout)))
+        _print(render(report, console_for(_stdout())))
     _write_files(args, report)
     return _judge(args.fail_under, report)
 
@@ -213,7 +222,7 @@ def _compare(args: argparse.Namespace) -> int:
         from whyidle.reports.comparison import render
         from whyidle.reports.terminal import console_for
 
-        _print(render(comparison, console_for(sys.stdout)))
+        _print(render(comparison, console_for(_stdout())))
     if args.json:
         from whyidle.reports.files import write_text
 
@@ -230,20 +239,37 @@ def _check_outputs(outputs: list[str], paths: list[str]) -> None:
         check_outputs(outputs, trace_files(paths)[0])
 
 
+def _check_readable_again(paths: list[str], always: bool) -> None:
+    """That what is read twice is no pipe: the trace for Perfetto, a rank of several for HTML."""
+    from whyidle.readers.paths import trace_files
+
+    files, _ = trace_files(paths)
+    for path in files if always or len(files) > 1 else ():
+        if not path.is_file():
+            raise WhyidleError(f"{path}: is a pipe, and this must read it twice; save it to a file")
+
+
 def _progress(args: argparse.Namespace) -> ProgressBar:
     from whyidle.reports.progress import ProgressBar
 
     return ProgressBar(sys.stderr, enabled=not (args.quiet or args.no_progress))
 
 
+def _stdout() -> TextIO:
+    if sys.stdout is None:
+        raise WhyidleError("stdout: is closed; redirect it, or use --quiet")
+    return sys.stdout
+
+
 def _print(text: str) -> None:
     """Write to stdout; a reader that went away (``| head``) is no error."""
+    stdout = _stdout()
     try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        stdout.write(text)
+        stdout.flush()
     except OSError as error:
         # What is still buffered goes nowhere, or the interpreter would fail on it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stdout.fileno())
         if not isinstance(error, BrokenPipeError):
             raise WhyidleError(
                 f"stdout: cannot be written ({error.strerror or error}); redirect it elsewhere"

@@ -22,7 +22,7 @@ from whyidle.reports.words import MEANING, count, device_title, duration, percen
 
 MAX_DEVICES = 4  # beyond this, one summary with the spread instead of a ledger each
 _EXPLAINED_DEVICES = 2  # beyond this, accounts are named but not explained
-_MAX_WIDTH = 110
+_MIN_WIDTH, _MAX_WIDTH = 40, 110  # narrower, numbers would be cut; COLUMNS=0 means nothing
 _MAX_ROWS = 8  # accounts over all ledgers shown; the rest of each in one row
 _MAX_FINDINGS = 4
 _MAX_EVIDENCE = (3, 1)  # sentences of the first finding, of each later one
@@ -42,8 +42,7 @@ def console_for(stream: TextIO, width: int | None = None) -> Console:
     """A console that never reads markup; colour and width as the stream and NO_COLOR say."""
     file = cast(IO[str], _Looks(stream))
     console = Console(file=file, width=width, markup=False, highlight=False, emoji=False)
-    if console.width > _MAX_WIDTH:
-        console.width = _MAX_WIDTH
+    console.width = min(max(console.width, _MIN_WIDTH), _MAX_WIDTH)
     return console
 
 
