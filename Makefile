@@ -22,6 +22,7 @@ test: lint $(VENV)/.torch
 
 lint: $(VENV)/.dev
 	$(PY) -m ruff check
+	$(PY) -m ruff format --check
 	$(PY) -m mypy
 
 # Needs room for traces of 1 GB of JSON, and a while: see docs/benchmarks.md.

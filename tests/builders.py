@@ -216,7 +216,7 @@ class TraceBuilder:
     def build(self) -> Timeline:
         """The timeline."""
         host_rows = sorted(self._host, key=lambda e: (e.thread, e.start, -e.end, e.kind))
-        device_rows = sorted(self._device, key=lambda e: (e.device, e.start))
+        device_rows = sorted(self._device, key=lambda e: (e.device, e.start, e.end))
         names, name_index = _interned([e.name for e in host_rows] + [e.name for e in device_rows])
         stacks, stack_index = _interned([e.stack for e in host_rows if e.stack])
         launcher = {e.correlation: i for i, e in enumerate(host_rows) if e.correlation >= 0}

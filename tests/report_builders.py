@@ -62,9 +62,9 @@ def device(
     )
 
 
-def finding(title: str = "The data loader runs in the main process", **changes: object) -> (
-    FindingReport
-):
+def finding(
+    title: str = "The data loader runs in the main process", **changes: object
+) -> FindingReport:
     """A finding of 30 ms a step; ``changes`` replace its fields."""
     fields: dict[str, object] = {
         "rule": "R17",

@@ -88,9 +88,7 @@ def test_writes_html(trace: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("least", "code"), [("0.5", 0), ("60%", 0), ("0.6", 0), ("60.1 %", 1), ("0.9", 1), ("1", 1)]
 )
-def test_fail_under(
-    trace: Path, least: str, code: int, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_fail_under(trace: Path, least: str, code: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trace", str(trace), "--fail-under", least, "--quiet"]) == code
     out, err = capsys.readouterr()
     assert out == ""
@@ -123,9 +121,7 @@ def test_fail_under_without_gpu_activity_fails(
         ["compare", "a"],
     ],
 )
-def test_bad_usage_is_one_line_and_2(
-    args: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_usage_is_one_line_and_2(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         main(args)
     assert stop.value.code == 2

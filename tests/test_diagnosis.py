@@ -128,3 +128,9 @@ def test_certain_losses_come_before_what_kernels_could_save() -> None:
     assert [f.cause for f in found.findings] == ["input", "model"]
     assert found.findings[0].lost_ns < found.findings[1].lost_ns
     assert found.verdict.cause == "input"
+
+
+def test_one_rank_in_two_files_is_told(tmp_path: Path) -> None:
+    loop(busy=60, loader=39).write_kineto(tmp_path / "monday.json")
+    loop(busy=60, loader=39).write_kineto(tmp_path / "tuesday.json")
+    assert any("rank 0 is in 2 files" in w for w in diagnose([tmp_path]).warnings)

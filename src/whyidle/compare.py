@@ -254,8 +254,7 @@ def _mean_steps(devices: list[list[dict[str, int]]]) -> tuple[dict[str, int], ..
         having = [steps[i] for steps in devices if i < len(steps)]
         names = dict.fromkeys(name for step in having for name in step)
         result.append(
-            {name: round(sum(step.get(name, 0) for step in having) / len(having))
-             for name in names}
+            {name: round(sum(step.get(name, 0) for step in having) / len(having)) for name in names}
         )
     return tuple(result)
 

@@ -216,6 +216,7 @@ def combine(results: Sequence[RankResult], refused: tuple[str, ...] = ()) -> Rep
     devices = tuple(device for result in results for device in result.devices)
     findings = _merged(results)
     warnings = tuple(dict.fromkeys(w for result in results for w in result.warnings)) + refused
+    warnings += _twice(results)
     missing = tuple(dict.fromkeys(m for result in results for m in result.missing))
     properties = {p.index: p for result in results for p in result.properties}
     return Report(
@@ -233,6 +234,20 @@ def combine(results: Sequence[RankResult], refused: tuple[str, ...] = ()) -> Rep
         warnings=warnings,
         kernels=_merged_kernels(results),
         picture=results[0].picture if len(results) == 1 else None,
+    )
+
+
+def _twice(results: Sequence[RankResult]) -> tuple[str, ...]:
+    """Ranks that several files claim to be: of several runs, or one file and its copy."""
+    files: dict[int, list[str]] = {}
+    for result in results:
+        if result.source.rank is not None:
+            files.setdefault(result.source.rank, []).append(Path(result.source.path).name)
+    return tuple(
+        f"rank {rank} is in {len(names)} files ({', '.join(names[:3])}): "
+        "if they are of different runs, diagnose each run on its own"
+        for rank, names in files.items()
+        if len(names) > 1
     )
 
 

@@ -67,9 +67,7 @@ def compare_steps(a: Sequence[int], b: Sequence[int]) -> Shift:
     interval = round(float(differences[outside - 1])), round(float(differences[-outside]))
     rarer = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
     within = interval[0] <= 0 <= interval[1]
-    return Shift(
-        interval, min(1.0, 2 * (rarer + 1) / size), "within" if within else "larger"
-    )
+    return Shift(interval, min(1.0, 2 * (rarer + 1) / size), "within" if within else "larger")
 
 
 def _thinned(steps: Sequence[int]) -> I64:

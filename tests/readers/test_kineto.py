@@ -369,3 +369,24 @@ def test_paths(tmp_path: Path) -> None:
     (tmp_path / "void").mkdir()
     with pytest.raises(WhyidleError, match="in this directory"):
         trace_files([tmp_path / "void"])
+
+
+def test_what_whyidle_wrote_is_no_trace_of_a_folder(tmp_path: Path) -> None:
+    builder().write_kineto(tmp_path / "rank3.json")
+    report = {"schema": "whyidle.report/1", "devices": []}
+    (tmp_path / "report.json").write_text(json.dumps(report))
+    (tmp_path / "tracks.json.gz").write_bytes(
+        gzip.compress(b'{"whyidle":"perfetto",\n"traceEvents":[]}')
+    )
+    files, _ = trace_files([tmp_path])
+    assert [f.name for f in files] == ["rank3.json"]
+    named, _ = trace_files([tmp_path / "tracks.json.gz"])
+    assert len(named) == 1
+    (tmp_path / "rank3.json").unlink()
+    with pytest.raises(WhyidleError, match="in this directory"):
+        trace_files([tmp_path])
+
+
+def test_an_endless_name_is_cut(tmp_path: Path) -> None:
+    timeline = read(tmp_path, [KERNEL | {"name": "triton" * 100_000}])
+    assert max(map(len, timeline.names)) < 20_000

@@ -57,9 +57,13 @@ def load(path: Path) -> dict[str, Any]:
 def split(tree: dict[str, Any]) -> tuple[list[Any], list[Any]]:
     """The original events and ours."""
     ours = [e for e in tree["traceEvents"] if isinstance(e["pid"], int) and e["pid"] >= 10**9]
-    kept = [e for e in tree["traceEvents"] if e not in ours] if len(ours) < 500 else [
-        e for e in tree["traceEvents"] if not (isinstance(e["pid"], int) and e["pid"] >= 10**9)
-    ]
+    kept = (
+        [e for e in tree["traceEvents"] if e not in ours]
+        if len(ours) < 500
+        else [
+            e for e in tree["traceEvents"] if not (isinstance(e["pid"], int) and e["pid"] >= 10**9)
+        ]
+    )
     return kept, ours
 
 
@@ -81,6 +85,7 @@ def test_keeps_the_original_and_adds_gaps_that_sum_to_the_idle(
     tree, before = load(tmp_path / out), load(source)
     kept, ours = split(tree)
     assert kept == before["traceEvents"]
+    assert tree.pop("whyidle") == "perfetto"
     assert {k: v for k, v in tree.items() if k != "traceEvents"} == {
         k: v for k, v in before.items() if k != "traceEvents"
     }

@@ -43,7 +43,8 @@ def find(timeline: Timeline, nesting: Nesting, ledger: Ledger) -> tuple[Finding,
     for rule in RULES:
         finding = rule(Evidence(timeline, nesting, ledger, free))
         if finding is not None:
-            assert not (finding.claims & ~free).any(), f"{finding.rule} claims claimed time"
+            if (finding.claims & ~free).any():
+                raise AssertionError(f"{finding.rule} claims time that another finding has claimed")
             free = free & ~finding.claims
             findings.append(finding)
     return tuple(sorted(findings, key=lambda f: -f.lost_ns))

@@ -30,6 +30,7 @@ from whyidle.timeline.columns import (
     Timeline,
 )
 
+_LONGEST_NAME = 1 << 14  # templates of real kernels reach some thousand characters
 # Rows that are neither host work nor device activity (the ledger definition, "Device time").
 _IGNORED = {"trace", "gpu_user_annotation", "cuda_sync", "ac2g", "fwdbwd", "async", "none"}
 _ANNOTATION_NAMES = re.compile(r"ProfilerStep#|enumerate\(DataLoader\)|Optimizer\.\w+#")
@@ -67,7 +68,7 @@ def _concatenate(parts: list[tuple[Any, ...]], types: Iterable[Any]) -> list[Any
 
 
 def _timeline(path: Path, text: TraceText, columns: Columns) -> Timeline:
-    names, name_of = _in_order(columns.names, lambda n: "(unnamed)" if n is None else str(n))
+    names, name_of = _in_order(columns.names, _name)
     stacks, stack_of = _in_order(columns.stacks, str)
     threads, thread_of = _threads(columns)
     host = _host(columns, names, (name_of, thread_of, stack_of))
@@ -109,6 +110,12 @@ def _nothing(text: TraceText) -> str:
     if text.lost:
         return f"none of its {text.lost} pieces of events could be decoded"
     return "it holds no event"
+
+
+def _name(value: Any) -> str:
+    """A name as text, cut where no real name reaches: patterns are searched in it."""
+    text = "(unnamed)" if value is None else str(value)
+    return text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}..."
 
 
 def _in_order(found: Interner, text: Callable[[Any], str]) -> tuple[list[str], I64]:

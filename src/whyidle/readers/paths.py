@@ -5,21 +5,24 @@ from __future__ import annotations
 import glob
 import os
 import re
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
 from whyidle.errors import WhyidleError
 
 _TRACE_NAME = re.compile(r"\.json(\.gz)?$", re.IGNORECASE)
+_OURS = re.compile(rb'\s*\{\s*"(schema"\s*:\s*"whyidle\.report/|whyidle")')
 _NUMBER = re.compile(r"(\d+)")
 
 
 def trace_files(paths: Sequence[str | Path]) -> tuple[list[Path], set[Path]]:
     """The trace files at ``paths``, and which of them were given by name.
 
-    A directory is searched for .json and .json.gz files, below it too. A file that is given twice
-    (by two spellings, or a link) is one. Raises WhyidleError for a path that does not exist or
-    cannot be looked at, a directory without such files, or a glob that matches nothing.
+    A directory is searched for .json and .json.gz files, below it too, other than those that
+    whyidle wrote. A file that is given twice (by two spellings, or a link) is one. Raises
+    WhyidleError for a path that does not exist or cannot be looked at, a directory without such
+    files, or a glob that matches nothing.
     """
     files: dict[str, Path] = {}
     named: set[Path] = set()
@@ -45,8 +48,9 @@ def _files_at(given: str | Path) -> tuple[list[Path], bool]:
     path = Path(given)
     if path.is_dir():
         inside = [p for p in path.rglob("*") if p.is_file() and _TRACE_NAME.search(p.name)]
+        inside = [p for p in inside if not _ours(p)]
         if not inside:
-            raise WhyidleError(f"{path}: no .json or .json.gz file in this directory")
+            raise WhyidleError(f"{path}: no .json or .json.gz trace in this directory")
         return sorted(inside, key=_by_number), False
     if path.exists():
         return [path], True
@@ -56,6 +60,18 @@ def _files_at(given: str | Path) -> tuple[list[Path], bool]:
             raise WhyidleError(f"{given}: no file matches; quote the pattern or check the path")
         return sorted((p for p in matches if p.is_file()), key=_by_number), False
     raise WhyidleError(f"{path}: no such file; check the path")
+
+
+def _ours(path: Path) -> bool:
+    """Whether a file found in a directory is a report or a Perfetto file that whyidle wrote."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(1024)
+        if head[:2] == b"\x1f\x8b":
+            head = zlib.decompressobj(31).decompress(head, 512)
+    except (OSError, zlib.error):
+        return False  # reading it will tell what is wrong
+    return _OURS.match(head) is not None
 
 
 def _by_number(path: Path) -> list[tuple[int, int, str]]:

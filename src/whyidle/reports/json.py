@@ -121,9 +121,7 @@ def _device(device: DeviceReport) -> dict[str, Any]:
             }
             for line in device.accounts
         ],
-        "by_step": [
-            {account: int(ns) for account, ns in step.items()} for step in device.by_step
-        ],
+        "by_step": [{account: int(ns) for account, ns in step.items()} for step in device.by_step],
     }
 
 

@@ -37,7 +37,6 @@ class ProgressBar:
             self._bar.reset(self._task, total=total, description=_short(name))
         self._bar.update(self._task, completed=done, total=total)
 
-
     def __exit__(
         self,
         kind: type[BaseException] | None,

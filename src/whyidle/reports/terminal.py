@@ -101,9 +101,7 @@ def _verdict(report: Report) -> Text:
     return Text(plain(report.verdict.sentence), style=style)
 
 
-def _device(
-    device: DeviceReport, rows: int, explained: bool, width: int, glyphs: Glyphs
-) -> Group:
+def _device(device: DeviceReport, rows: int, explained: bool, width: int, glyphs: Glyphs) -> Group:
     window = device.window[1] - device.window[0]
     lines: list[RenderableType] = [_heading(device)]
     if device.window_source != "steps":
@@ -184,8 +182,10 @@ def _what(part: Part) -> Text:
     """For a sum of accounts what it is made of (shares of the window), else what it means."""
     if len(part.made_of) > 1:
         largest = sorted(part.made_of, key=lambda item: -item[1])
-        shown = [f"{name.partition('compute.')[2] or name} {percent(part.share * ns / part.ns)}"
-                 for name, ns in largest[:3]]
+        shown = [
+            f"{name.partition('compute.')[2] or name} {percent(part.share * ns / part.ns)}"
+            for name, ns in largest[:3]
+        ]
         return Text(", ".join(shown) + (", ..." if len(largest) > 3 else ""))
     return Text(MEANING.get(part.name, ""), style="dim")
 

@@ -2,7 +2,7 @@
 
 All times are integer nanoseconds of the trace's own clock. Names are interned: columns hold
 indices into ``Timeline.names``. Host events are sorted by (thread, start, longest first), device
-events by (device, start); -1 means "none" in every index column.
+events by (device, start, end); -1 means "none" in every index column.
 """
 
 from __future__ import annotations

@@ -50,9 +50,7 @@ def gaps_of(timeline: Timeline, ledger: Ledger, low: int, high: int) -> Gaps:
         more.append(left)
     lead = idle[first]
     any_sync = (
-        np.logical_or.reduceat(seg.after_sync[idle], first)
-        if len(first)
-        else np.empty(0, np.bool_)
+        np.logical_or.reduceat(seg.after_sync[idle], first) if len(first) else np.empty(0, np.bool_)
     )
     return Gaps(
         start[first],

@@ -70,9 +70,7 @@ def _relevance(timeline: Timeline, ledger: Ledger | None, low: int, high: int) -
     return weight
 
 
-def _outer(
-    timeline: Timeline, nesting: Nesting, events: I64, low: int, high: int
-) -> list[int]:
+def _outer(timeline: Timeline, nesting: Nesting, events: I64, low: int, high: int) -> list[int]:
     host = timeline.host
     depth = nesting.depth[events]
     outer: list[int] = []

@@ -104,8 +104,8 @@ def picture_data(picture: Picture) -> dict[str, Any] | None:
     for place, (index, why) in enumerate(chosen):
         low, high = _bounds(edges, index, ledger is not None)
         # The step shown first may use up to two thirds of the room, the others share the rest.
-        share = budget * 2 // 3 if place == 0 and len(chosen) > 1 else budget // (
-            len(chosen) - place
+        share = (
+            budget * 2 // 3 if place == 0 and len(chosen) > 1 else budget // (len(chosen) - place)
         )
         step, drawn = _step(tables, ledger, low, high, share)
         budget -= drawn
