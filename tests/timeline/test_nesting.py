@@ -76,3 +76,51 @@ def test_twins_nest_by_kind_and_a_child_is_cut_at_its_parents_end() -> None:
     assert names == ["loop", "aten::mm", "cudaLaunchKernel"]
     assert nesting.parent.tolist() == [-1, 0, 1]
     assert nesting.threads[0].bounds.tolist() == [0, 60, 100]
+
+
+def _innermost(builder: TraceBuilder) -> list[tuple[int, str]]:
+    """When the innermost event of the main thread changes, and to which."""
+    timeline = builder.build()
+    segments = nest(timeline.host, 1).threads[0]
+    names = [timeline.names[timeline.host.name[i]] if i >= 0 else "" for i in segments.event]
+    return list(zip(segments.bounds.tolist(), names, strict=False))
+
+
+def test_what_follows_a_partial_overlap_is_kept() -> None:
+    builder = TraceBuilder()
+    builder.op("a", 0, 10)
+    builder.op("b", 5, 15)
+    builder.op("c", 12, 20)
+    assert _innermost(builder) == [(0, "a"), (5, "b"), (10, ""), (12, "c")]
+
+
+def test_an_annotation_outlives_the_python_calls_that_opened_it() -> None:
+    """As every trace with stacks has it: the annotation starts within ``enter`` and ends within
+    ``__exit__``."""
+    builder = TraceBuilder()
+    builder.python("train.py(3): loop", 0, 1000)
+    builder.python("torch/autograd/profiler.py(751): __enter__", 10, 40)
+    builder.python("<built-in method _record_function_enter_new>", 20, 35)
+    builder.annotation("enumerate(DataLoader)#__next__", 30, 500)
+    builder.python("torch/utils/data/dataloader.py(762): _next_data", 100, 400)
+    builder.python("torch/autograd/profiler.py(757): __exit__", 490, 520)
+    assert _innermost(builder) == [
+        (0, "train.py(3): loop"),
+        (10, "torch/autograd/profiler.py(751): __enter__"),
+        (20, "<built-in method _record_function_enter_new>"),
+        (30, "enumerate(DataLoader)#__next__"),
+        (100, "torch/utils/data/dataloader.py(762): _next_data"),
+        (400, "enumerate(DataLoader)#__next__"),
+        (490, "torch/autograd/profiler.py(757): __exit__"),
+        (500, "train.py(3): loop"),
+    ]
+
+
+def test_a_function_is_kept_that_a_last_step_outlives_by_little() -> None:
+    builder = TraceBuilder()
+    builder.python("train.py(3): epoch", 0, 1000)
+    builder.annotation("ProfilerStep#9", 600, 1010)
+    builder.op("aten::mm", 700, 800)
+    timeline = builder.build()
+    assert nest(timeline.host, 1).parent.tolist() == [-1, 0, 1]
+    assert nest(timeline.host, 1).threads[0].bounds.tolist() == [0, 600, 700, 800, 1000]

@@ -1,7 +1,8 @@
 """Who is inside whom on a host thread, and which event is innermost at each instant.
 
 Vectorised: the edges of properly nested events are sorted once; the open event after an edge is
-the last event that started at the depth then reached.
+the last event that started at the depth then reached. Events that overlap without nesting are cut
+first, by a stack.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from whyidle.timeline.columns import I32, I64, Bool, HostEvents
+from whyidle.timeline.columns import I32, I64, U8, Bool, HostEvents, HostKind
 
-_PASSES = 12  # how often partial overlaps are clipped before the rest is left out
+_CHUNK = 1 << 16  # events turned into Python numbers at a time, where a loop is needed
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,8 +34,8 @@ class Segments:
 class Nesting:
     """Parents of all host events, and per thread the innermost event over time.
 
-    ``parent`` and ``depth`` have the shape of the host columns; ``left_out`` marks events whose
-    overlap with others could not be made into a nesting.
+    ``parent`` and ``depth`` have the shape of the host columns; ``left_out`` marks events of
+    which nothing is left when overlaps are cut into a nesting.
     """
 
     parent: I32
@@ -65,7 +66,7 @@ def nest(host: HostEvents, threads: int) -> Nesting:
     bounds = np.searchsorted(host.thread, np.arange(threads + 1))
     segments = []
     for low, high in pairwise(bounds.tolist()):
-        p, d, out, seg = _nest_thread(host.start[low:high], host.end[low:high])
+        p, d, out, seg = _nest_thread(host.start[low:high], host.end[low:high], host.kind[low:high])
         parent[low:high] = np.where(p >= 0, p + low, -1)
         depth[low:high] = d
         left_out[low:high] = out
@@ -75,26 +76,21 @@ def nest(host: HostEvents, threads: int) -> Nesting:
     return Nesting(parent, depth, left_out, tuple(segments))
 
 
-def _nest_thread(start: I64, end: I64) -> tuple[I32, I32, Bool, Segments]:
+def _nest_thread(start: I64, end: I64, kind: U8) -> tuple[I32, I32, Bool, Segments]:
     """Nest events sorted by (start, longest first); the result indexes into them."""
     n = len(start)
     parent = np.full(n, -1, np.int32)
     depth = np.zeros(n, np.int32)
     out = np.zeros(n, np.bool_)
     lasting = np.flatnonzero(end > start)
-    stop = end[lasting].copy()
-    for _ in range(_PASSES):
-        inner_parent, inner_depth, segments = _open_events(start[lasting], stop)
-        # A child that outlives its parent (clock rounding, asynchronous annotations) is cut at the
-        # parent's end: the parent's own end is what was measured around it.
-        over = (inner_parent >= 0) & (stop > stop[inner_parent])
-        if not over.any():
-            break
-        stop[over] = stop[inner_parent[over]]
+    stop = end[lasting]
+    inner_parent, inner_depth, segments = _open_events(start[lasting], stop)
+    # Up to the first event that outlives its parent all parents are right, so none is missed here.
+    if ((inner_parent >= 0) & (stop > stop[inner_parent])).any():
+        stop = _cut(start[lasting], stop, kind[lasting])
         alive = stop > start[lasting]
         out[lasting[~alive]] = True
         lasting, stop = lasting[alive], stop[alive]
-    else:
         inner_parent, inner_depth, segments = _open_events(start[lasting], stop)
     parent[lasting] = np.where(inner_parent >= 0, lasting[inner_parent], -1)
     depth[lasting] = inner_depth
@@ -109,6 +105,36 @@ def _nest_thread(start: I64, end: I64) -> tuple[I32, I32, Bool, Segments]:
         parent[instant] = holder
         depth[instant] = np.where(holder >= 0, depth[holder] + 1, 0)
     return parent, depth, out, segments
+
+
+def _cut(start: I64, end: I64, kind: U8) -> I64:
+    """Ends with which events of positive length nest, shape (n,).
+
+    A child that outlives its parent (clock rounding, asynchronous events) ends with it, for the
+    parent's end is what was measured around it. An annotation, though, starts inside the Python
+    call that opens it (``_record_function_enter``) and outlives it by far: of a Python call and an
+    annotation that overlap the one is cut that loses less.
+    """
+    stop = end.copy()
+    stack: list[tuple[int, int, int]] = []  # event, its end, its kind
+    for low in range(0, len(start), _CHUNK):
+        part = slice(low, low + _CHUNK)
+        rows = zip(start[part].tolist(), end[part].tolist(), kind[part].tolist(), strict=True)
+        for event, (begin, until, what) in enumerate(rows, low):
+            while stack and stack[-1][1] <= begin:
+                stack.pop()
+            if stack and until > stack[-1][1]:
+                opened = what == HostKind.ANNOTATION
+                fixed = (e for _, e, k in reversed(stack) if not (opened and k == HostKind.PYTHON))
+                until = min(until, next(fixed, until))
+                while stack and until > stack[-1][1]:
+                    if stack[-1][1] - begin > until - stack[-1][1]:
+                        until = stack[-1][1]
+                    else:
+                        stop[stack.pop()[0]] = begin
+                stop[event] = until
+            stack.append((event, until, what))
+    return stop
 
 
 def _sorted_by(level: I32) -> I64:
