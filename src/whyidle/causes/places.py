@@ -52,14 +52,7 @@ def python_functions(evidence: Evidence, host: I32, ns: I64) -> list[Place]:
     if not len(timeline.host) or not len(host):
         return []
     frames = events_named(timeline, r"\.pyx?\(\d+\): ", (HostKind.PYTHON,))
-    found = innermost(nesting, frames)
-    at = np.where(host >= 0, found[host], -1)
-    return _grouped(
-        np.where(at >= 0, timeline.host.name[at], -1),
-        host,
-        ns,
-        lambda i: place(timeline.names[timeline.host.name[at[i]]]),
-    )
+    return _by_name(evidence, innermost(nesting, frames), host, ns, place)
 
 
 def operators(evidence: Evidence, host: I32, ns: I64) -> list[Place]:
@@ -71,13 +64,7 @@ def operators(evidence: Evidence, host: I32, ns: I64) -> list[Place]:
     operator = outermost(nesting, kind == HostKind.OPERATOR)
     runtime = outermost(nesting, kind == HostKind.RUNTIME)
     found = np.where(operator >= 0, operator, runtime)
-    at = np.where(host >= 0, found[host], -1)
-    return _grouped(
-        np.where(at >= 0, timeline.host.name[at], -1),
-        host,
-        ns,
-        lambda i: wording.short(timeline.names[timeline.host.name[at[i]]]),
-    )
+    return _by_name(evidence, found, host, ns, wording.short)
 
 
 def phases(evidence: Evidence, host: I32, ns: I64) -> list[Place]:
@@ -86,14 +73,7 @@ def phases(evidence: Evidence, host: I32, ns: I64) -> list[Place]:
     if not len(timeline.host) or not len(host):
         return []
     marks = events_named(timeline, r"^(?!ProfilerStep#|nn\.Module)", (HostKind.ANNOTATION,))
-    found = innermost(nesting, marks)
-    at = np.where(host >= 0, found[host], -1)
-    return _grouped(
-        np.where(at >= 0, timeline.host.name[at], -1),
-        host,
-        ns,
-        lambda i: wording.short(timeline.names[timeline.host.name[at[i]]]),
-    )
+    return _by_name(evidence, innermost(nesting, marks), host, ns, wording.short)
 
 
 def best(evidence: Evidence, host: I32, ns: I64, limit: int = 3) -> list[Place]:
@@ -110,6 +90,20 @@ def told(evidence: Evidence, found: list[Place]) -> str:
     """Places as prose, each with its time a step."""
     ledger = evidence.ledger
     return wording.listed([f"{p.text} ({wording.per_step(p.ns, ledger)})" for p in found])
+
+
+def _by_name(
+    evidence: Evidence, found: I32, host: I32, ns: I64, text: Callable[[str], str]
+) -> list[Place]:
+    """Group by the name of what was found at or around each host event (-1 nothing)."""
+    timeline = evidence.timeline
+    at = np.where(host >= 0, found[host], -1)
+    return _grouped(
+        np.where(at >= 0, timeline.host.name[at], -1),
+        host,
+        ns,
+        lambda i: text(timeline.names[timeline.host.name[at[i]]]),
+    )
 
 
 def _grouped(key: I64, host: I32, ns: I64, text: Callable[[int], str]) -> list[Place]:

@@ -50,42 +50,42 @@ def judge(
             + (f" What it does show is {host}." if host else ""),
         )
     if sampled is not None:
-        return Verdict(
-            "cannot_tell",
-            None,
-            "Cannot tell: the trace was sampled or filtered, it holds "
-            f"{_percent(sampled)} of the events that the profiler recorded. What is missing "
-            "counts as idle here. Give the file as torch.profiler exported it.",
+        return _cannot_tell(
+            f"the trace was sampled or filtered, it holds {_percent(sampled)} of the events that "
+            "the profiler recorded. What is missing counts as idle here. Give the file as "
+            "torch.profiler exported it"
         )
     window = sum(d.window[1] - d.window[0] for d in devices)
     if not window:
-        return Verdict(
-            "cannot_tell",
-            None,
-            "Cannot tell: no recorded activity of the GPU has a duration. Record it again.",
-        )
+        return _cannot_tell("no recorded activity of the GPU has a duration. Record it again")
     lost = sum(_not_computing(d) for d in devices)
     unknown = sum(
         line.ns for d in devices for line in d.accounts if line.account == "idle.unattributed"
     )
     if lost > HEALTHY_SHARE * window and unknown > UNKNOWN_SHARE * lost:
-        return Verdict(
-            "cannot_tell",
-            None,
-            f"Cannot tell: {_percent(unknown / window)} of the time is idle without evidence of "
-            f"what the host did. Record {_listed(missing) or 'the host side too'}.",
+        return _cannot_tell(
+            f"{_percent(unknown / window)} of the time is idle without evidence of what the host "
+            f"did. Record {_listed(missing) or 'the host side too'}"
         )
     if findings:
         return _found(devices, findings)
-    busy = sum(d.busy_ns for d in devices) / window
-    if lost <= HEALTHY_SHARE * window:
+    return _nothing_found(devices, lost / window, missing)
+
+
+def _cannot_tell(why: str) -> Verdict:
+    return Verdict("cannot_tell", None, f"Cannot tell: {why}.")
+
+
+def _nothing_found(devices: Sequence[DeviceReport], lost: float, missing: Sequence[str]) -> Verdict:
+    """Healthy, where little is lost (a share of the windows); else no rule explains it."""
+    window = sum(d.window[1] - d.window[0] for d in devices)
+    if lost <= HEALTHY_SHARE:
         if any(d.window_how == IDLE_THROUGHOUT for d in devices):
-            return Verdict(
-                "cannot_tell",
-                None,
-                "Cannot tell: a GPU is idle throughout the steps that the host takes, and what it "
-                "did outside them says nothing about training. Record the steps that use it.",
+            return _cannot_tell(
+                "a GPU is idle throughout the steps that the host takes, and what it did outside "
+                "them says nothing about training. Record the steps that use it"
             )
+        busy = sum(d.busy_ns for d in devices) / window
         return Verdict(
             "healthy",
             None,
@@ -96,12 +96,10 @@ def judge(
         (line for d in devices for line in d.accounts if not line.account.startswith("compute.")),
         key=lambda line: line.ns,
     )
-    asked = f" Record {_listed(missing)}." if missing else ""
-    return Verdict(
-        "cannot_tell",
-        None,
-        f"Cannot tell: the GPU computes nothing {_percent(lost / window)} of the time (most of it "
-        f"{largest.account}, {_percent(largest.ns / window)}), and no rule explains it.{asked}",
+    asked = f". Record {_listed(missing)}" if missing else ""
+    return _cannot_tell(
+        f"the GPU computes nothing {_percent(lost)} of the time (most of it {largest.account}, "
+        f"{_percent(largest.ns / window)}), and no rule explains it{asked}"
     )
 
 
