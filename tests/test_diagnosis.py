@@ -71,12 +71,13 @@ def test_idle_without_evidence_cannot_be_told() -> None:
     assert found.findings == ()
 
 
-def test_a_sampled_trace_cannot_be_told() -> None:
+def test_a_sampled_or_cut_off_trace_cannot_be_told() -> None:
     whole = loop(busy=60, loader=39).build()
-    found = report(replace(whole, recorded_share=0.01))
-    assert found.verdict.kind == "cannot_tell"
-    assert "sampled or filtered" in found.verdict.sentence
-    assert found.findings == ()
+    for change, words in (({"recorded_share": 0.01}, "sampled"), ({"cut_off": True}, "cut off")):
+        found = report(replace(whole, **change))
+        assert found.verdict.kind == "cannot_tell"
+        assert words in found.verdict.sentence
+        assert found.findings == ()
     assert found.devices[0].busy_ns == report(whole).devices[0].busy_ns
 
 
@@ -134,3 +135,12 @@ def test_one_rank_in_two_files_is_told(tmp_path: Path) -> None:
     loop(busy=60, loader=39).write_kineto(tmp_path / "monday.json")
     loop(busy=60, loader=39).write_kineto(tmp_path / "tuesday.json")
     assert any("rank 0 is in 2 files" in w for w in diagnose([tmp_path]).warnings)
+
+
+def test_a_file_cut_in_half_is_not_judged(tmp_path: Path) -> None:
+    whole = loop(busy=99, loader=0).write_kineto(tmp_path / "whole.json").read_bytes()
+    (tmp_path / "half.json").write_bytes(whole[: len(whole) // 2])
+    found = diagnose([tmp_path / "half.json"])
+    assert found.verdict.kind == "cannot_tell"
+    assert "cut off" in found.verdict.sentence
+    assert found.findings == ()

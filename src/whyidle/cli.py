@@ -199,10 +199,10 @@ def _judge(least: float | None, report: Report) -> int:
     busy = sum(device.busy_ns for device in report.devices) / window
     if busy >= least:
         return OK
-    return _fail(
-        BELOW,
-        f"--fail-under: the GPU is busy {100 * busy:.2f} % of the time, below {100 * least:g} %",
-    )
+    told = f"--fail-under: the GPU is busy {100 * busy:.2f} % of the time, below {100 * least:g} %"
+    if report.verdict.kind == "cannot_tell":
+        told += " (that may be wrong: see the verdict)"
+    return _fail(BELOW, told)
 
 
 def _compare(args: argparse.Namespace) -> int:

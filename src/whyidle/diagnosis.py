@@ -48,7 +48,7 @@ class RankResult:
     kernels: tuple[KernelLine, ...]
     warnings: tuple[str, ...]
     missing: tuple[str, ...]  # kinds of evidence that the trace lacks
-    sampled: float | None = None  # the share of events in the file, where most are missing
+    partial: str | None = None  # why the file does not hold the whole recording, if so
     host: str | None = None  # where the host's time went, in a sentence, where no GPU was recorded
     picture: Picture | None = None
 
@@ -90,10 +90,10 @@ def analyse(timeline: Timeline, picture: bool = False) -> RankResult:
     """Ledgers and findings of one timeline."""
     nesting = nest(timeline.host, len(timeline.threads))
     ledgers = build_ledgers(timeline, nesting)
-    complete = timeline.recorded_share >= COMPLETE_SHARE
+    partial = _partial(timeline)
     findings = tuple(
         (i, finding)
-        for i, ledger in enumerate(ledgers if complete else ())
+        for i, ledger in enumerate(() if partial else ledgers)
         for finding in find(timeline, nesting, ledger)
     )
     warnings = timeline.warnings + tuple(w for ledger in ledgers for w in ledger.warnings)
@@ -110,10 +110,26 @@ def analyse(timeline: Timeline, picture: bool = False) -> RankResult:
         _kernels(timeline, ledgers),
         warnings,
         _missing(timeline, ledgers),
-        None if complete else timeline.recorded_share,
+        partial,
         None if ledgers else _host_sentence(timeline, nesting),
         Picture(timeline, nesting, ledgers) if picture else None,
     )
+
+
+def _partial(timeline: Timeline) -> str | None:
+    """Why the file does not hold the whole recording; None where it does, as far as it tells."""
+    if timeline.cut_off:
+        # Kineto writes the host's rows before the device's: what is cut off is mostly kernels.
+        return "the file is cut off, and what is missing would count as idle. Record it again"
+    if timeline.recorded_share < COMPLETE_SHARE and len(timeline.device):
+        share = 100 * timeline.recorded_share
+        held = f"{share:.1f} %" if share >= 0.05 else "less than 0.1 %"
+        return (
+            f"the trace was sampled or filtered, it holds {held} of the events that the profiler "
+            "recorded, and what is missing would count as idle. Give the file as torch.profiler "
+            "exported it"
+        )
+    return None
 
 
 def _host_sentence(timeline: Timeline, nesting: Nesting) -> str | None:
@@ -229,7 +245,7 @@ def combine(results: Sequence[RankResult], refused: tuple[str, ...] = ()) -> Rep
             findings,
             missing,
             next((r.host for r in results if r.host), None),
-            min((r.sampled for r in results if r.sampled is not None), default=None),
+            next((r.partial for r in results if r.partial), None),
         ),
         warnings=warnings,
         kernels=_merged_kernels(results),
@@ -243,12 +259,19 @@ def _twice(results: Sequence[RankResult]) -> tuple[str, ...]:
     for result in results:
         if result.source.rank is not None:
             files.setdefault(result.source.rank, []).append(Path(result.source.path).name)
-    return tuple(
+    told = [
         f"rank {rank} is in {len(names)} files ({', '.join(names[:3])}): "
         "if they are of different runs, diagnose each run on its own"
         for rank, names in files.items()
         if len(names) > 1
-    )
+    ]
+    unnamed = sum(result.source.rank is None for result in results)
+    if unnamed > 1:
+        told.append(
+            f"{unnamed} files name no rank and are taken as ranks of one run; to set runs beside "
+            "each other use whyidle compare"
+        )
+    return tuple(told)
 
 
 def _merged(results: Sequence[RankResult]) -> tuple[FindingReport, ...]:
@@ -258,6 +281,7 @@ def _merged(results: Sequence[RankResult]) -> tuple[FindingReport, ...]:
         for i, finding in result.findings:
             found.setdefault(finding.rule, []).append((result.devices[i], finding))
     windows = sum(d.window[1] - d.window[0] for r in results for d in r.devices)
+    steps = sum(len(d.step_ns) for r in results for d in r.devices)
     many = sum(len(r.devices) for r in results) > 1
     merged = []
     for members in found.values():
@@ -268,9 +292,7 @@ def _merged(results: Sequence[RankResult]) -> tuple[FindingReport, ...]:
             for account, ns in finding.accounts.items():
                 accounts[account] = accounts.get(account, 0) + ns
         lost = sum(f.lost_ns for _, f in members)
-        steps = sum(len(d.step_ns) for d, _ in members)
-        own = sum(d.window[1] - d.window[0] for d, _ in members)
-        gain = sum(f.gain_upper_bound * (d.window[1] - d.window[0]) for d, f in members) / own
+        gain = sum(f.gain_upper_bound * (d.window[1] - d.window[0]) for d, f in members) / windows
         evidence = worst.evidence
         if many and evidence:
             evidence = (f"{_where(worst_device)}: {evidence[0]}", *evidence[1:])

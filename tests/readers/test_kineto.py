@@ -242,7 +242,7 @@ def test_one_undecodable_event_costs_only_itself(tmp_path: Path) -> None:
     text = '{"traceEvents": [' + ",".join([good, good, '{"ph": "X" "cat": oops}', good]) + "]}"
     timeline = read(tmp_path, text)
     assert len(timeline.device) == 3
-    assert "1 pieces of broken text" in " ".join(timeline.warnings)
+    assert "1 piece(s) of broken text" in " ".join(timeline.warnings)
 
 
 def test_truncated_text_is_salvaged_and_told(tmp_path: Path) -> None:

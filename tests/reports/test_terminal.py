@@ -56,9 +56,9 @@ def test_finding_tells_loss_bound_evidence_and_remedies() -> None:
     assert "A third one." not in text
 
 
-def test_largest_finding_comes_first_and_the_rest_is_counted() -> None:
-    small = [finding(f"small {i}", lost_ns=i * MS) for i in range(1, 7)]
-    text = shown(report(findings=(*small, finding("large"))))
+def test_findings_keep_the_reports_order_and_the_rest_is_counted() -> None:
+    small = [finding(f"small {i}", lost_ns=i * MS) for i in range(6, 0, -1)]
+    text = shown(report(findings=(finding("large"), *small)))
     assert "1. large" in text
     assert text.index("large") < text.index("small 6") < text.index("small 5")
     assert "and 3 smaller findings" in text

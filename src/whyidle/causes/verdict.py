@@ -17,7 +17,7 @@ HEALTHY_SHARE = 0.10
 UNKNOWN_SHARE = 0.50  # of the time without computation; above it the evidence is missing. Ours.
 _WORDS = {
     "input": "data loading: the GPU waits for its next batch",
-    "parallelism": "not enough parallel work: the GPU runs out of work that it could do",
+    "parallelism": "not enough parallel work: the GPU idles between pieces of work",
     "model": "the model's own work on the GPU",
     "memory": "memory management: copies and allocator calls hold up the GPU",
     "communication": "communication: the GPU waits in or for collectives",
@@ -33,14 +33,16 @@ def judge(
     findings: Sequence[FindingReport],
     missing: Sequence[str],
     host: str | None = None,
-    sampled: float | None = None,
+    partial: str | None = None,
 ) -> Verdict:
     """Judge a report. Shares are of the devices' windows together.
 
     ``missing`` names the evidence that the traces lack, ``host`` tells in a sentence where the
-    host's time went, for traces without GPU activity. ``sampled`` is the share of the recorded
-    events that the files hold, where most are missing.
+    host's time went, for traces without GPU activity. ``partial`` says why a file
+    does not hold the whole recording, if so.
     """
+    if partial:
+        return _cannot_tell(partial)
     if not devices:
         return Verdict(
             "no_gpu_activity",
@@ -48,12 +50,6 @@ def judge(
             "No GPU activity recorded: the trace holds no kernel, copy or memset. Record it on the "
             "GPU with ProfilerActivity.CUDA in the profiler's activities."
             + (f" What it does show is {host}." if host else ""),
-        )
-    if sampled is not None:
-        return _cannot_tell(
-            f"the trace was sampled or filtered, it holds {_percent(sampled)} of the events that "
-            "the profiler recorded. What is missing counts as idle here. Give the file as "
-            "torch.profiler exported it"
         )
     window = sum(d.window[1] - d.window[0] for d in devices)
     if not window:

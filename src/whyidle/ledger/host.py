@@ -31,10 +31,17 @@ def _patterns(*rows: tuple[str, str, int]) -> _Patterns:
 
 
 _ANNOTATIONS = _patterns(
+    # Before the loader: validation's loader is not training input.
+    (
+        r"\bvalidat|\beval(uate|uation)?\b|eval_(step|loop|epoch)|val(idation)?_(step|loop|epoch|"
+        r"next|dataloader)|run_evaluation|evaluation_loop",
+        "idle.evaluation",
+        _EVALUATION,
+    ),
     (r"enumerate\(DataLoader\)", "idle.input", _INPUT),
     (
-        r"data_?loader|load_batch|data_?load|next_batch|get_batch|fetch_batch|prefetch_batch|"
-        r"dataloader_next|\bdata_?loading\b|\bdata_?fetch",
+        r"data_?loader|load_batch|(?<![a-z])(data_?load|next_batch|get_batch)|fetch_batch|"
+        r"\bdata_?fetch",
         "idle.input",
         _INPUT,
     ),
@@ -44,12 +51,6 @@ _ANNOTATIONS = _patterns(
         r"on_save_checkpoint|ModelCheckpoint",
         "idle.checkpoint",
         _CHECKPOINT,
-    ),
-    (
-        r"\bvalidat|\beval(uate|uation)?\b|eval_(step|loop|epoch)|val(idation)?_(step|loop|epoch|"
-        r"next|dataloader)|run_evaluation|evaluation_loop",
-        "idle.evaluation",
-        _EVALUATION,
     ),
     (
         r"wandb|tensorboard|summary_?writer|mlflow|log_metrics|\blogging\b|metrics:publish|"
@@ -84,7 +85,7 @@ _RUNTIME = _patterns(
         _SYNC,
     ),
     (
-        r"^(cuda|hip|cu)(Malloc|Free|Host|ExtHost|Mem(Alloc|Free|HostAlloc|Create|Map|Unmap|"
+        r"^(cuda|hip|cu)(Malloc|Free|Host(?!Get)|ExtHost|Mem(Alloc|Free|HostAlloc|Create|Map|Unmap|"
         r"Release|AddressReserve|AddressFree|SetAccess))|^zeMem(Alloc|Free)",
         "idle.allocator",
         _ALLOCATOR,
@@ -112,22 +113,33 @@ _PYTHON = _patterns(
         _CHECKPOINT,
     ),
     (
+        # Not the functions of these names that check a value or compute an expression.
+        r"^(?!.*(pydantic|jsonschema|marshmallow|omegaconf|sympy|configuration_utils|sqlalchemy)).*"
         r": (evaluate|evaluation_loop|prediction_loop|validate|run_validation|validation_step|"
         r"validation_epoch)$",
         "idle.evaluation",
         _EVALUATION,
     ),
     (
-        r"torch/utils/tensorboard/|(^|/)(wandb|mlflow|tensorboardX|tqdm|comet_ml)/|"
+        # In tqdm's __iter__ the loop's own iterator works.
+        r"torch/utils/tensorboard/|(^|/)(wandb|mlflow|tensorboardX|tqdm(?!.*: __(iter|next)__)|"
+        r"comet_ml)/|"
         r"(^|/)logging/__init__\.py",
         "idle.logging",
         _LOGGING,
     ),
     (r"<built-in function collect>|gc\.collect", "idle.gc", _GC),
     (
+        # A compiled graph's calls go through compile_fx and codecache too (run, __call__), a tuned
+        # kernel's through the autotuner.
         r"torch/_dynamo/(convert_frame|symbolic_convert|output_graph)\.py|"
-        r"torch/_inductor/(compile_fx|codecache|async_compile|graph|scheduler)\.py|"
-        r"triton/(compiler|runtime/(autotuner|build))|torch/utils/cpp_extension\.py",
+        r"torch/_inductor/(compile_fx|codecache|async_compile|graph|scheduler)\.py"
+        r"(?!.*: (run|__call__|get_current_callable|_run_from_cache|wrapper)$)|"
+        r"triton_heuristics\.py.*: (autotune_to_one_config|benchmark_all_configs|bench|precompile|"
+        r"coordinate_descent_tuning)$|"
+        r"triton/compiler/(?!.*: (__getattribute__|__getitem__|runner|launch_metadata|run)$)|"
+        r"triton/runtime/(build|autotuner\.py.*: (_bench|benchmark|check_disk_cache))|"
+        r"torch/utils/cpp_extension\.py",
         "idle.compile",
         _COMPILE,
     ),

@@ -28,39 +28,41 @@ _KINDS = tuple(
         ),
         (
             "layout",
-            r"nchwtonhwc|nhwctonchw|transpose(?!d)|permute(?!_?1D|_?2D)|CatArray|im2col|col2im|"
-            r"tensor_?transform|SubTensorOpWith|pack_nhwc|convertTensor",
+            r"nchwtonhwc|nhwctonchw|(?<!cublas)transpose(?!d)|(?<!No)permute(?!_?1D|_?2D|_indices)|"
+            r"CatArray|im2col|col2im|tensor_?transform|SubTensorOpWith|pack_nhwc|convertTensor",
         ),
         ("attention", r"flash|fmha|attention|attn|_sdpa"),
         (
             "normalization",
-            r"batch_?norm|layer_?norm|group_?norm|instance_?norm|rms_?norm|\bbn_|::bn|welford|"
+            r"batch_?norm|layer_?norm|group_?norm|instance_?norm|rms_?norm|\bbn_|::bn|welford(?!Ops)|"
             r"RowwiseMoments|ComputeInternalGradients|GammaBeta",
         ),
         (
             "convolution",
-            r"conv|wgrad|dgrad|fprop|winograd|scudnn|cudnn.*(gemm|infer)|cask_cudnn|igemm|"
-            r"implicit_gemm|SparseConv",
+            r"conv(?!ert)|wgrad|dgrad|fprop|winograd|scudnn|cudnn.*(gemm|infer)|cask_cudnn|igemm|"
+            r"implicit_gemm|SparseConv|xdlops_bwd_(weight|data)|fft2d_(r2c|c2r)",
         ),
         (
             "matmul",
-            r"gemm|gemv|cutlass|xmma|cublas|Cijk_|matmul|splitkreduce|\bmm_|_mm\b|addmm|bmm|"
+            r"(?<!fb)gemm|gemv|cutlass|xmma|cublas|Cijk_|matmul|splitkreduce|\bmm_|_mm\b|addmm|bmm|"
             r"triton_tem|nvjet|dot_kernel|magma",
         ),
         (
             "embedding",
             r"embedding|index_?select|gather|scatter|index_put|indexing_backward|index_elementwise|"
-            r"tbe_|permute_?[12]D|lookup",
+            r"tbe_|permute_?[12]D|permute_indices|lookup|linearize_index|bounds_check_indices|"
+            r"bucketize_sparse",
         ),
         ("random", r"distribution_|philox|dropout|bernoulli|curand|_and_transform|randperm"),
         (
             "reduction",
             r"reduce|softmax|norm_kernel|scan|sort|top_?k|arg_?max|arg_?min|nll_loss|"
-            r"cross_entropy|triton_(per|red)|sum_kernel|mean_kernel|\bcub::",
+            r"cross_entropy|NLLCriterion|triton_(per|red)|sum_kernel|mean_kernel|\bcub::",
         ),
         (
             "elementwise",
-            r"elementwise|pointwise|unrolled|vectorized|triton_poi|functor|copy_kernel|fill",
+            r"elementwise|pointwise|unrolled|vectorized|triton_poi|functor|copy_kernel|fill|"
+            r"scalePackedTensor|quantize_cuda|_to_float_cuda",
         ),
     )
 )

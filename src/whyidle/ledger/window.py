@@ -10,6 +10,7 @@ from whyidle.timeline.steps import StepMarks, find_steps
 
 # ``Steps.how`` of a device that does nothing while the host takes its steps.
 IDLE_THROUGHOUT = "idle throughout the steps: the whole activity"
+_BEHIND_SHARE = 0.1  # of the window: from here on it is told that steps end late. Ours.
 _TAIL_SHARE = 0.05  # a longer end of the last step outside the window is told. Ours.
 
 
@@ -36,6 +37,12 @@ def window_of(timeline: Timeline, device: int) -> tuple[tuple[int, int], Steps, 
         warnings += (
             f"device {device}: the last {tail / 1e6:.1f} ms of the last step, in which no device "
             "work follows, are not in the window",
+        )
+    if marks.on_host and -tail > _BEHIND_SHARE * (end - start):
+        warnings += (
+            f"device {device}: it finishes {-tail / 1e6:.1f} ms after the last step's mark, for it "
+            "runs behind the host; the last step includes that, so figures per step are too high, "
+            "shares are not",
         )
     if outside := _busy_outside(timeline, device, start, end):
         share = outside / (outside + max(_busy_inside(timeline, device, start, end), 1))

@@ -101,6 +101,7 @@ def _timeline(path: Path, text: TraceText, columns: Columns) -> Timeline:
         has_operators=bool((host.kind == HostKind.OPERATOR).any()),
         has_python=bool((host.kind == HostKind.PYTHON).any()),
         recorded_share=1.0 if columns.recorded_share is None else columns.recorded_share,
+        cut_off=bool(text.damage.what) or text.cut_off,
         peak_reserved_bytes=columns.reserved,
         warnings=warnings,
     )
@@ -255,11 +256,11 @@ def _warnings(path: Path, text: TraceText, columns: Columns, events: int) -> tup
         )
     if text.lost:
         told.append(
-            f"{path}: {text.lost} pieces of broken text could not be decoded and are left out"
+            f"{path}: {text.lost} piece(s) of broken text could not be decoded and are left out"
         )
     if text.repaired:
         told.append(
-            f"{path}: {text.repaired} pieces of the text held invalid JSON (bad escapes, NaN "
+            f"{path}: {text.repaired} piece(s) of the text held invalid JSON (bad escapes, NaN "
             "or control characters) and were repaired"
         )
     if columns.begin_end:

@@ -29,6 +29,19 @@ _FIRST_PID = 1_000_000_000  # above every process id that an operating system gi
 _SORT_INDEX = 4_999_000
 _NS_EPOCH = 10**17  # as in the reader: a "ts" above this is in ns, in us it is the year 5138
 _HOST_NAMES = 3  # names of what the host did that one gap shows
+# What Perfetto and other readers of traces use. The rest may hold the recording machine's
+# environment, with tokens in it, and a file made for looking at gets passed on.
+_KEPT_METADATA = (
+    "schemaVersion",
+    "displayTimeUnit",
+    "baseTimeNanoseconds",
+    "deviceProperties",
+    "distributedInfo",
+    "traceName",
+    "record_shapes",
+    "with_stack",
+    "profile_memory",
+)
 _LINES_AT_ONCE = 10_000
 
 
@@ -59,7 +72,7 @@ def write_perfetto(
                 written += len(lines)
         out.write(b"\n]")
         for key, value in text.metadata.items():
-            if key not in ("traceEvents", "whyidle"):
+            if key in _KEPT_METADATA:
                 out.write(f",\n{json.dumps(key)}:{json.dumps(value, allow_nan=False)}".encode())
         out.write(b"}\n")
 

@@ -232,12 +232,14 @@ def _title(device: DeviceReport) -> str:
 
 def _findings(report: Report, glyphs: Glyphs) -> Group:
     """The largest findings, the first with more of its evidence."""
-    ranked = sorted(report.findings, key=lambda f: (-f.lost_ns, f.rule))
+    ranked = report.findings  # ordered by the diagnosis: what is certain first
     stepped = any(device.window_source != "span" for device in report.devices)
     blocks: list[RenderableType] = []
     for i, finding in enumerate(ranked[:_MAX_FINDINGS]):
         place = min(i, 1)
         marked = [(glyphs.bullet, "", text) for text in finding.evidence[: _MAX_EVIDENCE[place]]]
+        if not i:
+            marked += [(glyphs.bullet, "dim", f"Note: {note}") for note in finding.notes[:1]]
         marked += [
             (glyphs.arrow, "green", f"{remedy.text} ({remedy.numerics})")
             for remedy in finding.remedies[: _MAX_REMEDIES[place]]

@@ -120,6 +120,7 @@ class Timeline:
     has_operators: bool = True
     has_python: bool = False
     recorded_share: float = 1.0  # of the events that the profiler recorded, those in the file
+    cut_off: bool = False  # the file ends before its list of events does
     peak_reserved_bytes: dict[int, int] = field(default_factory=dict)  # per device, profile_memory
     warnings: tuple[str, ...] = ()
 

@@ -44,21 +44,21 @@ def x01_queued_work_waits(evidence: Evidence) -> Finding | None:
         [
             f"{wording.per_step(evidence.ns(claims), ledger)} the GPU had nothing to run although "
             "the call that launched its next work had returned: launching faster gains nothing.",
-            *_ended_by(evidence, claims),
             *blocked,
+            *_ended_by(evidence, claims),
         ],
         (
-            Remedy(
-                "see-inside-graphs",
-                "config",
-                "Record the same steps with `nsys profile --cuda-graph-trace=node` to see what "
-                "runs, or waits, inside the CUDA graphs and on which event.",
-            ),
             Remedy(
                 "unblock-host",
                 "exact",
                 "Make the blocking copies asynchronous (pinned memory, non_blocking=True; read the "
                 "result a step later) so that the host can run ahead.",
+            ),
+            Remedy(
+                "see-inside-graphs",
+                "config",
+                "Record the same steps with `nsys profile --cuda-graph-trace=node` to see what "
+                "runs, or waits, inside the CUDA graphs and on which event.",
             ),
         ),
         "If the device in truth ran kernels that the trace lacks, this time is busy and nothing is "

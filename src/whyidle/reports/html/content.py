@@ -39,9 +39,7 @@ def page_data(report: Report) -> dict[str, Any]:
         },
         "devices": [_device(device, columns) for device in shown],
         "devices_total": len(report.devices),
-        "findings": [
-            _finding(f) for f in sorted(report.findings, key=lambda f: (-f.lost_ns, f.rule))
-        ],
+        "findings": [_finding(f) for f in report.findings],
         "kernels": [
             {
                 "name": plain(k.name, _NAME_LIMIT),
