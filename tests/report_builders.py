@@ -82,7 +82,7 @@ def finding(
             Remedy("third", "changes training", "A third one."),
         ),
         "disproof": "The wait stays with more workers.",
-        "devices": ("rank 0 device 0",),
+        "devices": ("rank 0 GPU 0",),
     }
     return FindingReport(**{**fields, **changes})  # type: ignore[arg-type]
 

@@ -86,6 +86,7 @@ def test_no_gpu_activity_cannot_tell() -> None:
     result = against(tree(), nothing)
     assert result.sentence == "Cannot tell: B has no GPU activity."
     assert "Cannot tell" in shown(result)
+    assert "difference" not in shown(result)  # from nothing there is none
 
 
 def test_ranks_of_one_step_are_one_observation() -> None:

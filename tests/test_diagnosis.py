@@ -41,7 +41,7 @@ def test_a_loader_that_the_gpu_waits_for() -> None:
     assert (found.verdict.kind, found.verdict.cause) == ("finding", "input")
     # The first step begins with the window; all eight gaps are whole.
     assert found.findings[0].lost_ns == 8 * 39_000
-    assert "39 ms of every 100 ms" not in found.verdict.sentence  # it is us
+    assert "39.0 us of every 100 us" in found.verdict.sentence
     assert "39.0 %" in found.verdict.sentence
 
 
@@ -50,6 +50,15 @@ def test_a_busy_gpu_is_healthy() -> None:
     assert found.verdict.kind == "healthy"
     assert found.findings == ()
     assert "nothing to gain" in found.verdict.sentence
+
+
+def test_one_step_is_told_and_two_are_not() -> None:
+    def warned(steps: int) -> bool:
+        found = report(loop(busy=60, loader=39, steps=steps).build())
+        return any("only one step" in warning for warning in found.warnings)
+
+    assert warned(1)
+    assert not warned(2)
 
 
 def test_no_device_row_is_no_gpu_activity_and_tells_the_hosts_time() -> None:
@@ -89,7 +98,7 @@ def test_ranks_are_merged_and_the_worst_one_tells() -> None:
     assert finding.lost_ns_per_step == (39_000 + 19_000) // 2
     assert finding.share == pytest.approx((0.39 + 0.19) / 2)
     assert len(finding.devices) == 2
-    assert finding.evidence[0].startswith("rank 0 device 0: ")
+    assert finding.evidence[0].startswith("rank 0 GPU 0: ")
 
 
 def test_bad_files_in_a_folder_are_left_out_and_told(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from whyidle.reports.model import (
     Picture,
     Report,
 )
+from whyidle.reports.words import device_title
 from whyidle.timeline.columns import DeviceProperties, Source, Timeline
 from whyidle.timeline.nesting import Nesting, nest
 
@@ -101,6 +102,11 @@ def analyse(timeline: Timeline, picture: bool = False) -> RankResult:
         warnings += (
             f"{int(nesting.left_out.sum())} host events overlap others without nesting and are "
             "left out of the attribution",
+        )
+    if any(ledger.steps.source != "span" and len(ledger.steps) == 1 for ledger in ledgers):
+        warnings += (
+            "only one step was recorded: what belongs to every step cannot be told from start-up; "
+            "record 5 to 20 after some that are not recorded",
         )
     return RankResult(
         timeline.source,
@@ -318,8 +324,7 @@ def _merged(results: Sequence[RankResult]) -> tuple[FindingReport, ...]:
 
 
 def _where(device: DeviceReport) -> str:
-    rank = "" if device.rank is None else f"rank {device.rank} "
-    return f"{rank}device {device.device}"
+    return device_title(device.rank, device.device)
 
 
 def _merged_kernels(results: Sequence[RankResult]) -> tuple[KernelLine, ...]:

@@ -112,6 +112,7 @@ def test_many_small_collectives(size: int) -> None:
     finding = check(evidence, r76_small_collectives(evidence), "R76", STEPS * (220_000 + 109_000))
     assert finding.accounts == {"comm.exposed": STEPS * 220_000, "idle.dispatch": STEPS * 109_000}
     assert "110 small collectives a step" in finding.evidence[0]
+    assert "220 us a step no kernel runs beside them, and 109 us a step" in finding.evidence[0]
     assert bool(finding.notes) == (size < 0)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from whyidle.causes import wording
 from whyidle.ledger.window import IDLE_THROUGHOUT
 from whyidle.reports.model import DeviceReport, FindingReport, Verdict
 
@@ -117,8 +118,9 @@ def _found(devices: Sequence[DeviceReport], findings: Sequence[FindingReport]) -
     return Verdict(
         "finding",
         cause,
-        f"{_WORDS[cause][0].upper()}{_WORDS[cause][1:]}. It costs {bound}{_ms(lost)} of every "
-        f"{_ms(step)} {unit} ({_percent(causes[cause])}). First: {first.title}.",
+        f"{_WORDS[cause][0].upper()}{_WORDS[cause][1:]}. It costs {bound}"
+        f"{wording.ns(lost)} of every {wording.ns(step)} {unit} "
+        f"({_percent(causes[cause])}). First: {first.title}.",
     )
 
 
@@ -135,10 +137,6 @@ def _not_computing(device: DeviceReport) -> int:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.1f} %" if share >= 0.0005 else "less than 0.1 %"
-
-
-def _ms(ns: float) -> str:
-    return f"{ns / 1e6:.3g} ms" if ns < 1e9 else f"{ns / 1e9:.3g} s"
 
 
 def _listed(items: Sequence[str]) -> str:

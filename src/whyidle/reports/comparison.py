@@ -35,7 +35,7 @@ def render(comparison: Comparison, console: Console) -> str:
     blocks: list[RenderableType] = [Text(plain(comparison.sentence), style=style)]
     for name, side in (("A", comparison.a), ("B", comparison.b)):
         blocks.append(_side(name, side, longest, console.width, glyphs))
-    if comparison.moves:
+    if comparison.moves and comparison.a.devices and comparison.b.devices:
         blocks.append(_moves(comparison, glyphs))
     blocks += [Text(f"! {plain(note)}", style="yellow") for note in comparison.notes]
     return printed(console, blocks)

@@ -48,12 +48,14 @@ def r76_small_collectives(evidence: Evidence) -> Finding | None:
         return None
     by = f"below {wording.size(SMALL_BYTES)}" if known else f"below {wording.ns(SMALL_NS)} each"
     total = int(collectives(evidence).sum())
+    alone = claims & evidence.accounts("comm.exposed")
+    behind = claims & ~alone & ~hosted
     said = [
         f"{wording.count_per_step(int(small.sum()), 'small collectives', ledger)} ({by}) of "
         f"{wording.count_per_step(total, 'collectives', ledger)}: "
-        f"{wording.per_step(evidence.ns(claims & ~hosted), ledger)} nothing else runs, and "
-        f"{wording.per_step(evidence.ns(hosted), ledger)} the GPU idles while the host launches "
-        "them.",
+        f"{wording.per_step(evidence.ns(alone), ledger)} no kernel runs beside them, and "
+        f"{wording.per_step(evidence.ns(hosted | behind), ledger)} the GPU idles while the host "
+        "launches them or queued work waits behind them.",
         f"They are {told(evidence, small)}.",
     ]
     batch_norm = under(nesting, events_named(timeline, _SYNC_BATCH_NORM))
