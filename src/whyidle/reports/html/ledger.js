@@ -185,7 +185,7 @@ function drawAccounts(device) {
     element("th", { scope: "col", class: "num", text: steps > 1 ? "per step" : "time" }),
     element("th", { scope: "col", class: "num", text: "share" }),
     element("th", { scope: "col", class: "wide-only", text: "what it is" }),
-    element("th", { scope: "col", text: "lost to" }),
+    element("th", { scope: "col", text: "cause" }),
   );
   const title = DATA.devices.length > 1 ? device.title + ": " : "";
   const how =

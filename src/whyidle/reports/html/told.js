@@ -41,7 +41,7 @@ function tipOf({ item, i }) {
   }
   const rows = [
     ...times,
-    ["account", account.name + (account.cause ? ", lost to " + account.cause : "")],
+    ["account", account.name + (account.cause ? ", cause: " + account.cause : "")],
     ["meaning", account.meaning],
   ];
   const [first, ...others] = events.did[i];
