@@ -138,6 +138,15 @@ def _partial(timeline: Timeline) -> str | None:
     return None
 
 
+def _first_partial(results: Sequence[RankResult]) -> str | None:
+    """Why a file does not hold the whole recording, with its name where there are several."""
+    for result in results:
+        if result.partial:
+            name = f"{Path(result.source.path).name}: " if len(results) > 1 else ""
+            return f"{name}{result.partial}"
+    return None
+
+
 def _host_sentence(timeline: Timeline, nesting: Nesting) -> str | None:
     account = host_account(timeline, nesting)
     return None if account is None else sentence(account)
@@ -251,7 +260,7 @@ def combine(results: Sequence[RankResult], refused: tuple[str, ...] = ()) -> Rep
             findings,
             missing,
             next((r.host for r in results if r.host), None),
-            next((r.partial for r in results if r.partial), None),
+            _first_partial(results),
         ),
         warnings=warnings,
         kernels=_merged_kernels(results),

@@ -67,6 +67,22 @@ def test_no_repetition_is_no_step() -> None:
     assert (window, steps.source, len(steps)) == ((100, 198), "span", 1)
 
 
+def test_a_gpu_that_runs_behind_is_told_with_what_it_does_to_the_means() -> None:
+    builder = TraceBuilder()
+    for i in range(3):
+        builder.step(i, 1000 * i, 1000 * (i + 1))
+        builder.launch("gemm", 1000 * i + 10, 1000 * i + 20, 1500 * i + 20, 1500 * i + 1500)
+    _, _, (told,) = window_of(builder.build(), 0)
+    assert "means per step do not suffer" in told
+    builder = TraceBuilder()
+    builder.orphan("gemm", 0, 1500)  # of a step before the recording
+    for i in range(3):
+        builder.step(i, 1000 * i, 1000 * (i + 1))
+        builder.launch("gemm", 1000 * i + 10, 1000 * i + 20, 1500 * i + 1500, 1500 * i + 3000)
+    _, _, (told,) = window_of(builder.build(), 0)
+    assert "25 % of the work in the window was launched before its first step" in told
+
+
 def test_a_last_step_without_device_work_is_kept_and_told() -> None:
     builder = TraceBuilder()
     builder.step(0, 0, 100)

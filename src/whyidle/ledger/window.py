@@ -39,10 +39,16 @@ def window_of(timeline: Timeline, device: int) -> tuple[tuple[int, int], Steps, 
             "work follows, are not in the window",
         )
     if marks.on_host and -tail > _BEHIND_SHARE * (end - start):
+        ahead = _launched_before(timeline, device, start, end)
+        means = (
+            f"{100 * ahead:.0f} % of the work in the window was launched before its first step, so "
+            "figures per step are too high; shares are not"
+            if ahead > _BEHIND_SHARE
+            else "means per step do not suffer"
+        )
         warnings += (
-            f"device {device}: it finishes {-tail / 1e6:.1f} ms after the last step's mark, for it "
-            "runs behind the host; the last step includes that, so figures per step are too high, "
-            "shares are not",
+            f"device {device}: it finishes {-tail / 1e6:.1f} ms after the last step's mark, which "
+            f"the last step's time and the 95th percentile include; {means}",
         )
     if outside := _busy_outside(timeline, device, start, end):
         share = outside / (outside + max(_busy_inside(timeline, device, start, end), 1))
@@ -76,6 +82,20 @@ def _end(timeline: Timeline, device: int, marks: StepMarks) -> tuple[int, tuple[
             return int(events.end[inside].max()), ()
     told = f"device {device}: no work was launched in the last step; the window ends with its mark"
     return high, (told,)
+
+
+def _launched_before(timeline: Timeline, device: int, start: int, end: int) -> float:
+    """The part of the device's work in [start, end) that was launched before ``start``."""
+    events, host = timeline.device, timeline.host
+    known = events.launch >= 0
+    before = np.zeros(len(events), np.bool_)
+    before[known] = host.start[events.launch[known]] < start
+    ids = host.correlation[host.correlation > 0]
+    if len(ids):  # calls are numbered as they are made: lower ids are of earlier calls
+        before |= ~known & (events.correlation > 0) & (events.correlation < int(ids.min()))
+    ns = np.clip(events.end, start, end) - np.clip(events.start, start, end)
+    ns = np.where(events.device == device, ns, 0)
+    return int(ns[before].sum()) / max(int(ns.sum()), 1)
 
 
 def _active_within(timeline: Timeline, device: int, start: int, end: int) -> bool:
