@@ -20,7 +20,7 @@ TF32_CAPABILITY = (8, 0)  # Ampere, the first with TF32
 # fp64 kernels from this share of the GPU's busy time on (rules.tsv R52; ours, unverified).
 FP64_SHARE = 0.01
 # fp32 peak over fp64 peak: 2 on data-centre GPUs with full fp64 units, up to 64 on the others
-# (NVIDIA's data sheets and architecture white papers).
+# (ours: from memory of NVIDIA's architectures, not looked up in a data sheet).
 FP64_RATIO = 2
 FP64_RATIO_OTHERS = 64
 _FULL_FP64 = re.compile(r"P100|V100|A100|A30\b|A800|H100|H200|H800|GH200|B200|MI\d|Instinct")
