@@ -110,6 +110,8 @@ def _gunzip(
             engine = decompressobj(wbits=31)
         try:
             piece = engine.decompress(data, CHUNK)
+        except MemoryError:
+            raise  # no damage of the file
         except Exception as error:  # isal and zlib raise their own error classes
             damage.what = f"its compression is broken ({error})"
             break
